@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from contextlib import AbstractContextManager
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
+
+import structlog
 
 from cpsched.dispatchers.base import Dispatcher
 from cpsched.model import EndedJob
@@ -18,20 +21,23 @@ from cpsched_bridge.cycle import booster
 from cpsched_bridge.cycle.boost_planning import PriorityBoostLimits
 from cpsched_bridge.cycle.bridge_loop import Bridge, BridgeComponents
 from cpsched_bridge.cycle.cycle_reporting import Listener
-from cpsched_bridge.cycle.peer_link import PeerLink
+from cpsched_bridge.cycle.leader_election import PeerLink
+from cpsched_bridge.cycle.loop_clock import LoopClock
 from cpsched_bridge.cycle.startup import BridgeStartupSteps
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.effective_config import EffectiveConfig
-from cpsched_bridge.ports import Backend, LoopClock
 from cpsched_bridge.settings import Settings
 from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger
 from cpsched_bridge.store.lock_and_request_files import PauseFile
 from cpsched_bridge.telemetry.forecast_outcomes import ForecastOutcomeTracker
+from cpsched_bridge.telemetry.loop_health import SystemdNotifier
 from cpsched_bridge.telemetry.prometheus_exporter import PrometheusExporter
-from cpsched_bridge.telemetry.sd_notify import SystemdNotifier
 from tests.builders import a_cycle_report, an_observation
 from tests.fakes import FakeCluster, FakePace, FirstFit
+
+STATE_DIR = "/tmp/cpsched-state"
+"""A folder that any user may create, for settings that are only checked. The default belongs to administrators."""
 
 
 class OpenBridge(Bridge):
@@ -45,10 +51,15 @@ class OpenBridge(Bridge):
     pace = property(lambda self: self.parts.pace)
     settings = property(lambda self: self.parts.settings)
 
+    def close_files(self) -> None:
+        """Close what a dead process has open, so that another bridge can use its state directory."""
+        self.ledger.close()
+        self.journal.close()
+
 
 def a_bridge(
     state_dir: Path,
-    backend: Backend,
+    backend: Any,
     dispatcher: Dispatcher | None = None,
     pace: LoopClock | None = None,
     listeners: tuple[Listener, ...] = (),
@@ -60,9 +71,10 @@ def a_bridge(
     systemd: SystemdNotifier | None = None,
     link: PeerLink | None = None,
     policy_settings: Mapping[str, Any] | None = None,
+    cycles: int = 0,
     **settings: Any,
 ) -> OpenBridge:
-    """Return a bridge, by default in control mode, with its files in `state_dir`."""
+    """Return a bridge, by default in control mode, with its files in `state_dir`, after `cycles` cycles of `settle`."""
     spec = policy_spec or PolicySpec("first-fit", "walltime", {}, {}, "one-second")
     sections = {"policy": policy_settings or {}, **settings}
     configured = Settings.model_validate({"mode": "control", "state_dir": state_dir, "durable": False, **sections})
@@ -72,7 +84,7 @@ def a_bridge(
         config=config or EffectiveConfig(spec, configured.policy.to_fallback_spec()),
         ledger=Ledger(state_dir / "state.sqlite", durable=False),
         journal=Journal(state_dir / "journal.sqlite", configured.journal.max_mib),
-        pause=PauseFile(state_dir / "paused"),
+        pause=PauseFile(state_dir),
         pace=pace or FakePace(),
         settings=configured,
         listeners=listeners,
@@ -81,7 +93,10 @@ def a_bridge(
         systemd=systemd or SystemdNotifier(),
         link=link or PeerLink(),
     )
-    return OpenBridge(parts)
+    bridge = OpenBridge(parts)
+    if cycles:
+        settle(bridge, backend, cycles)
+    return bridge
 
 
 def settle(bridge: Bridge, cluster: FakeCluster, cycles: int = 4) -> list[CycleReport]:
@@ -91,6 +106,30 @@ def settle(bridge: Bridge, cluster: FakeCluster, cycles: int = 4) -> list[CycleR
         cluster.now_s += 1
         reports.append(bridge.cycle())
     return reports
+
+
+def event_kinds(report: CycleReport) -> list[str]:
+    """Return the kinds of a report's events, without changes of the mode."""
+    return [event.kind for event in report.bridge_events if event.kind != "mode"]
+
+
+def memory_folder() -> tempfile.TemporaryDirectory[str]:
+    """Return a temporary folder, in memory if possible."""
+    memory = Path("/dev/shm")
+    return tempfile.TemporaryDirectory(
+        prefix="cpsched-", dir=memory if memory.is_dir() else None, ignore_cleanup_errors=True
+    )
+
+
+@contextmanager
+def quiet_folder() -> Iterator[Path]:
+    """Yield an empty folder, in memory if possible. Meanwhile, bridges log nothing."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
+    try:
+        with memory_folder() as folder:
+            yield Path(folder)
+    finally:
+        structlog.reset_defaults()
 
 
 def narrow_advice() -> AbstractContextManager[Any]:

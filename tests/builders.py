@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 
+from cpsched.dispatchers.cp.cp_problem import build_cp_instance
 from cpsched.feasibility import amounts_by_node
 from cpsched.jit.shared_structs import SharedStruct
-from cpsched.model import Cluster, Job, Placement, Request, RunningJob, Snapshot
+from cpsched.kernels.cp.cp_state import CpInstance
+from cpsched.model import Cluster, IntArray, Job, Placement, Request, RunningJob, Snapshot
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched.slurm_text.objects import SlurmNode
 from cpsched_bridge.cycle_report import BridgeRole, CycleReport, Decided, JobChanges, Mode
-from cpsched_bridge.ports import Hold, Observation, PendingJob
+from cpsched_bridge.ports import Hold, Observation, PendingJob, UndoOrder
 from cpsched_bridge.store.ledger import LedgerState, ManagedJobEntry
 from cpsched_bridge.telemetry.reason_kinds import format_reason
 
@@ -59,13 +61,23 @@ def a_snapshot(
     estimates: Mapping[int, int] | None = None,
 ) -> Snapshot:
     """Return a snapshot. `free` is the capacity minus the running jobs, and estimates default to the walltimes."""
+    known = {job.id: job.walltime_s for job in [*queue, *(r.job for r in running)]}
+    return Snapshot.of(now_s, cluster, free_beside(cluster, running), queue, running, known | dict(estimates or {}))
+
+
+def free_beside(cluster: Cluster, running: Iterable[RunningJob]) -> IntArray:
+    """Return the capacity minus what the running jobs use."""
     free = cluster.capacity.copy()
-    for r in running:
-        for node, amounts in amounts_by_node(r.job.request, r.placement, cluster.capacity).items():
+    for each in running:
+        for node, amounts in amounts_by_node(each.job.request, each.placement, cluster.capacity).items():
             free[node] -= amounts
     assert (free >= 0).all(), "the running jobs of the test do not fit"
-    known = {job.id: job.walltime_s for job in [*queue, *(r.job for r in running)]}
-    return Snapshot.of(now_s, cluster, free, queue, running, known | dict(estimates or {}))
+    return free
+
+
+def considered(snapshot: Snapshot, count: int | None = None) -> CpInstance:
+    """Return a round of constraint programming with the first `count` queued jobs, by default with all."""
+    return build_cp_instance(snapshot).with_considered_jobs(snapshot.queue[:count])
 
 
 def a_node(name: str = "n1", **facts: Any) -> SlurmNode:
@@ -83,6 +95,11 @@ def a_slurm_job(id: int = 1, state: str = "PENDING", **facts: Any) -> SlurmJob:
 def a_pending(job: Job | None = None, hold: Hold = Hold.PLUGIN, **facts: Any) -> PendingJob:
     """Return a pending job, by default held for the bridge."""
     return PendingJob(job or a_job(), hold, **facts)
+
+
+def undo_orders(*job_ids: int) -> list[UndoOrder]:
+    """Return orders to hold, release or unpin jobs whose starts changed nothing."""
+    return [UndoOrder(job_id) for job_id in job_ids]
 
 
 def an_observation(

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import numpy as np
 
@@ -34,6 +34,8 @@ from cpsched_bridge.ports import (
     UnmanagedJob,
 )
 from tests.builders import a_cluster
+
+T = TypeVar("T")
 
 
 def first_fit(job: Job, free: np.ndarray) -> Placement:
@@ -279,29 +281,27 @@ class FakeCluster:
 
     # the ports -------------------------------------------------------------------------------------------------
 
-    def _call(self, name: str, work: Callable[[], Any]) -> Any:
+    def _call(self, name: str, work: Callable[[], T]) -> T:
         self.calls[name] += 1
         waiting = self.faults.get(name)
-        return waiting.pop(0)(work) if waiting else work()
+        answer: T = waiting.pop(0)(work) if waiting else work()
+        return answer
 
     def _batch(self, name: str, ids: Sequence[int], works: Sequence[Callable[[], Outcome]]) -> Sequence[Outcome]:
         """Run a command for several jobs, each with its own function."""
         self.commands.append((name, tuple(ids)))
-        answer: Sequence[Outcome] = self._call(name, lambda: [work() for work in works])
-        return answer
+        return self._call(name, lambda: [work() for work in works])
 
     def _undo(self, name: str, orders: Sequence[UndoOrder], work: Callable[[int], Outcome]) -> Sequence[Outcome]:
         ids = [order.job_id for order in orders]
         return self._batch(name, ids, [partial(work, id) for id in ids])
 
     def not_ready_reason(self) -> str | None:
-        reason: str | None = self._call("not_ready_reason", lambda: None)
-        return reason
+        return self._call("not_ready_reason", lambda: None)
 
     def observe(self, pinned: Collection[int] = ()) -> Observation:
         self.readings.append(frozenset(pinned))
-        seen: Observation = self._call("observe", self.read)
-        return seen
+        return self._call("observe", self.read)
 
     def read(self) -> Observation:
         self.schedule()
@@ -347,8 +347,7 @@ class FakeCluster:
         )
 
     def read_history(self) -> Sequence[EndedJob]:
-        past: Sequence[EndedJob] = self._call("read_history", lambda: self.past)
-        return past
+        return self._call("read_history", lambda: self.past)
 
     def resolve_layout(
         self, orders: Sequence[StartOrder], under_way: Sequence[StartOrder] = ()
@@ -409,8 +408,7 @@ class FakeCluster:
         return Outcome(fake.job.id, "done")
 
     def acquire_lease(self, lease: Lease, expected: Lease | None) -> bool:
-        acquired: bool = self._call("claim", lambda: self._claim(lease, expected))
-        return acquired
+        return self._call("claim", lambda: self._claim(lease, expected))
 
     def _claim(self, lease: Lease, expected: Lease | None) -> bool:
         if self.claimed != expected:
@@ -421,8 +419,7 @@ class FakeCluster:
     def read_ranks(self) -> Sequence[QueueRank]:
         """Rank as in Slurm, without the points of held jobs."""
         pending = [fake for fake in self.jobs.values() if fake.pending]
-        ranks: Sequence[QueueRank] = self._call("read_ranks", lambda: [self._rank(fake) for fake in pending])
-        return ranks
+        return self._call("read_ranks", lambda: [self._rank(fake) for fake in pending])
 
     def _rank(self, fake: FakeJob) -> QueueRank:
         id, hidden = fake.job.id, fake.hold is not Hold.NONE
@@ -446,8 +443,7 @@ class FakeCluster:
         return Outcome(command.id, "done")
 
     def run_checks(self) -> Sequence[ReadinessCheck]:
-        found: Sequence[ReadinessCheck] = self._call("run_checks", lambda: self.readiness)
-        return found
+        return self._call("run_checks", lambda: self.readiness)
 
     def close(self) -> None:
         if self.file is not None:

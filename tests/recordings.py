@@ -33,21 +33,24 @@ import yaml
 
 from cpsched.model import Cluster, PendingReason, Request
 from cpsched.slurm_text.object_parsing import NODE_DETAILS_COMMAND, NODES_COMMAND
-from cpsched_bridge.adapters.slurm.policy.site_policy_commands import COMMANDS, BackgroundCommandOutput
-from cpsched_bridge.adapters.slurm.policy.site_policy_reader import PeriodicSitePolicyReader
+from cpsched_bridge.adapters.slurm.background_queries import (
+    SITE_POLICY_COMMANDS,
+    BackgroundCommandOutput,
+    PeriodicSitePolicyReader,
+)
 from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
-from cpsched_bridge.adapters.slurm.slurm_programs import interpret_result
-from cpsched_bridge.adapters.slurm.transport import SlurmTransport
 from cpsched_bridge.adapters.slurm.transport.cli import job_records
 from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
 from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTransport
-from cpsched_bridge.adapters.slurm.transport.programs import slurm_program_calls
+from cpsched_bridge.adapters.slurm.transport.programs import slurm_programs
+from cpsched_bridge.adapters.slurm.transport.programs.slurm_programs import interpret_result
 from cpsched_bridge.adapters.slurm.transport.pyslurm import pyslurm_worker
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_reader import PyslurmReader
 from cpsched_bridge.adapters.slurm.transport.pyslurm.pyslurm_transport import PyslurmTransport
 from cpsched_bridge.backoff_groups import BackoffGroupKey
 from cpsched_bridge.ports import Observation, PreemptionOptions
 from cpsched_sim.program_runner import ProgramResult
+from tests.unit.bridge.adapters.slurm.transport.cli.standin import Answers
 
 FOLDER = Path(__file__).parent / "data" / "slurm" / "recordings"
 FIELD_END = "\x1e"
@@ -168,42 +171,22 @@ class Recording:
 Run = Callable[[Sequence[str], str], Answer]
 
 
-class AnsweredPrograms:
-    """A stand-in for `RunningPrograms`."""
-
-    def __init__(self, run: Run, commands: Mapping[str, Sequence[str]], typed: Mapping[str, str] | None) -> None:
-        self._texts: dict[str, str] = {}
-        self._error: Exception | None = None
-        for name, command in commands.items():
-            status, printed, complaint = run(command, (typed or {}).get(name, ""))
-            self._texts[name] = printed
-            result = ProgramResult(" ".join(command[:3]), complaint, printed, status)
-            self._error = self._error or interpret_result(result)
-
-    def wait_for_outputs(self, wait_s: float) -> bool:
-        return True
-
-    def collect_outputs(self) -> dict[str, str]:
-        if self._error is not None:
-            raise self._error
-        return self._texts
-
-    def close(self) -> None:
-        pass
-
-
 class AnsweredQuery:
     """A stand-in for `BackgroundCommandQuery` with the commands of the site's policy."""
 
     def __init__(self, run: Run) -> None:
         self._run = run
+        self._is_running = False
 
     def start(self) -> None:
-        pass
+        self._is_running = True
 
-    def collect_output(self, wait: bool = False) -> BackgroundCommandOutput:
+    def collect_output(self, wait: bool = False) -> BackgroundCommandOutput | None:
+        if not self._is_running:
+            return None
+        self._is_running = False
         texts, failures = {}, {}
-        for name, alternatives in COMMANDS.items():
+        for name, alternatives in SITE_POLICY_COMMANDS.items():
             answers = [self._run(command, "") for command in alternatives]
             printed = [answer.printed for answer in answers if answer.status == 0]
             if printed:
@@ -275,11 +258,16 @@ class Replay:
     def _run(self, command: Sequence[str], typed: str) -> Answer:
         return self._ask(self._moment, command, typed)
 
-    def _make_transport(self, transport: str) -> SlurmTransport:
+    def _make_transport(self, transport: str) -> SlurmCliTransport:
         def start(
             commands: Mapping[str, Sequence[str]], deadline_s: float, typed: Mapping[str, str] | None = None, *_: float
-        ) -> Any:
-            return AnsweredPrograms(self._run, commands, typed)
+        ) -> Answers:
+            answers = Answers({})
+            for name, command in commands.items():
+                status, answers.found[name], complaint = self._run(command, (typed or {}).get(name, ""))
+                result = ProgramResult(" ".join(command[:3]), complaint, answers.found[name], status)
+                answers.error = answers.error or interpret_result(result)
+            return answers
 
         how: dict[str, Any] = {"clock": lambda: self.clock_s, "programs": start}
         if transport == "pyslurm":
@@ -298,7 +286,7 @@ class Replay:
         with (
             patch("time.time", lambda: float(moment.now_s)),
             patch("time.monotonic", lambda: self.clock_s),
-            patch.object(slurm_program_calls, "_RUNNER", SimpleNamespace(run=run)),
+            patch.object(slurm_programs, "_RUNNER", SimpleNamespace(run=run)),
         ):
             history = self.backend.read_history() if self.clock_s == 0.0 else []
             observation = self.backend.observe()

@@ -20,19 +20,7 @@ from cpsched.model import EndedJob
 from cpsched_bridge.adapters import mock
 from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
-from cpsched_bridge.ports import (
-    Backend,
-    BoostCommand,
-    Capabilities,
-    Lease,
-    Observation,
-    Outcome,
-    QueueRank,
-    ReadinessCheck,
-    StartOrder,
-    SupportsBoost,
-    UndoOrder,
-)
+from cpsched_bridge.ports import Backend, Capabilities, Observation, SupportsBoost
 from cpsched_bridge.settings import load_settings
 
 _CALLS = frozenset(
@@ -74,14 +62,17 @@ def _answer(backend: MockBackend, name: str, arguments: tuple[Any, ...]) -> Any:
     return getattr(backend, name)(*arguments)
 
 
-class RemoteBackend(Backend, SupportsBoost):
-    """A `Backend` that calls the server at `path` and reconnects automatically."""
+def _forward(name: str) -> Any:
+    """Return a method that asks the server."""
+    return lambda backend, *arguments: backend._ask(name, *arguments)  # noqa: SLF001
 
-    child_starts = 0
-    history_missing = False
-    transport_info = ""
-    starts_in_one_change = True
-    epoch = 0
+
+class RemoteBackend(Backend, SupportsBoost):
+    """A backend that calls the server at `path` and reconnects automatically."""
+
+    start, hold, release, unpin = map(_forward, ("start", "hold", "release", "unpin"))
+    acquire_lease, run_checks = map(_forward, ("acquire_lease", "run_checks"))
+    read_ranks, set_boosts = map(_forward, ("read_ranks", "set_boosts"))
 
     def __init__(self, path: Path, deadline_s: float) -> None:
         self._path, self._deadline_s = path, deadline_s
@@ -122,46 +113,6 @@ class RemoteBackend(Backend, SupportsBoost):
         ended: Sequence[EndedJob] = self._ask("read_history")
         self._told = len(ended)
         return ended
-
-    @override
-    def start(self, orders: Sequence[StartOrder]) -> Sequence[Outcome]:
-        outcomes: Sequence[Outcome] = self._ask("start", tuple(orders))
-        return outcomes
-
-    @override
-    def hold(self, orders: Sequence[UndoOrder]) -> Sequence[Outcome]:
-        outcomes: Sequence[Outcome] = self._ask("hold", tuple(orders))
-        return outcomes
-
-    @override
-    def release(self, orders: Sequence[UndoOrder]) -> Sequence[Outcome]:
-        outcomes: Sequence[Outcome] = self._ask("release", tuple(orders))
-        return outcomes
-
-    @override
-    def unpin(self, orders: Sequence[UndoOrder]) -> Sequence[Outcome]:
-        outcomes: Sequence[Outcome] = self._ask("unpin", tuple(orders))
-        return outcomes
-
-    @override
-    def read_ranks(self) -> Sequence[QueueRank]:
-        ranks: Sequence[QueueRank] = self._ask("read_ranks")
-        return ranks
-
-    @override
-    def set_boosts(self, commands: Sequence[BoostCommand]) -> Sequence[Outcome]:
-        outcomes: Sequence[Outcome] = self._ask("set_boosts", tuple(commands))
-        return outcomes
-
-    @override
-    def acquire_lease(self, lease: Lease, expected: Lease | None) -> bool:
-        taken: bool = self._ask("acquire_lease", lease, expected)
-        return taken
-
-    @override
-    def run_checks(self) -> Sequence[ReadinessCheck]:
-        checks: Sequence[ReadinessCheck] = self._ask("run_checks")
-        return checks
 
     @override
     def close(self) -> None:

@@ -17,6 +17,7 @@ from cpsched_bridge.store.journal import Journal
 from cpsched_bridge.store.ledger import Ledger
 
 Store = Ledger | Journal
+GARBAGE = b"this is no database at all, " * 400
 
 
 def rows(path: Path, query: str) -> list[tuple[Any, ...]]:
@@ -71,12 +72,13 @@ def full_disk(store: Store) -> Iterator[None]:
         _connection(store).execute("pragma query_only=off")
 
 
+def full(*_: object, **__: object) -> None:
+    """Fail as a write to a full disk does."""
+    raise sqlite3.OperationalError("database or disk is full")
+
+
 def no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make each write of a ledger fail with SQLite's message for a full disk."""
-
-    def full(*_: object, **__: object) -> None:
-        raise sqlite3.OperationalError("database or disk is full")
-
     monkeypatch.setattr(Ledger, "_write_transitions", full)
 
 

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 import yaml
@@ -161,7 +162,7 @@ def test_bridge_is_monitored_paused_resumed_and_stopped(new_bridge, config):
     assert cpsched("resume", "--config", config) == "the bridge resumes in its next cycle\n"
     until(lambda: kept(config))
     url = re.search(r"http://[\d.:]+/metrics", Path(new_bridge.log.name).read_text())[0]
-    assert "cpsched_cycles_total" in subprocess.run(["curl", "-s", url], capture_output=True, text=True).stdout
+    assert "cpsched_cycles_total" in urlopen(url).read().decode()
     assert new_bridge.end(signal.SIGTERM) == 0
     assert held(config) == 0
     replayed = cpsched("journal", "replay", "--all", "--config", config)

@@ -12,12 +12,11 @@ from pathlib import Path
 import pytest
 
 from cpsched_bridge.adapters.mock.mock_backend import MockBackend
-from cpsched_bridge.adapters.mock.mock_cluster import JobNodePin, MockCluster
-from cpsched_bridge.adapters.mock.simulated_clocks import ManualClock
+from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
 from cpsched_bridge.cycle.bridge_loop import Bridge
 from cpsched_bridge.ports import Hold, Outcome, StartOrder, StartSettings
 from cpsched_bridge.store.ledger import MANAGED_STATES, LedgerState
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 from tests.bridges import a_bridge
 from tests.builders import a_cluster, a_job
 
@@ -25,12 +24,17 @@ PAGE = (Path(__file__).parents[2] / "docs" / "cycle.md").read_text()
 WORDS, TABLE = PAGE.split("\n## Crash states\n")[1].split("\n## Notes\n")[0].split("\n## Crash table\n")
 FIRST, SECOND, BLOCKER = 1, 2, 9
 TIMEOUT_S = 15
-SLOW_S = 10_000
-"""Launch delay in seconds that exceeds the duration of a test, so that the job is never launched."""
 
 
 class Death(BaseException):
     """The crash of the bridge, which no handler catches."""
+
+
+class SlowCluster(MockCluster):
+    """A cluster that starts no pinned job within the duration of a test."""
+
+    def _start_pinned_job(self, job_id):
+        pass
 
 
 @dataclass
@@ -53,7 +57,7 @@ class Mortal(MockBackend):
     """What each undone start restored, by job id."""
 
     def __post_init__(self):
-        super().__init__(self.site, ManualClock(self.site))
+        super().__init__(self.site)
 
     def observe(self, pinned=()):
         seen = super().observe(pinned)
@@ -165,13 +169,12 @@ class World:
 
 @pytest.fixture
 def world(tmp_path):
-    def build(plugin=True, room=True, launch_s=0, jobs=1, apart=False, max_failures=5):
+    def build(plugin=True, room=True, kind=MockCluster, jobs=1, apart=False, max_failures=5):
         """Return a one-node site with waiting jobs; without `room`, another job runs there for 1000 s."""
         trace = [TraceJob(a_job(id, per_unit=2, walltime_s=2000, submit_s=1), 50) for id in (FIRST, SECOND)[:jobs]]
         if not room:
             trace.append(TraceJob(a_job(BLOCKER, per_unit=4, walltime_s=2000), 1000))
-        site = MockCluster(a_cluster(nodes=1, cores=4), trace, plugin)
-        site.launch_s = launch_s
+        site = kind(a_cluster(nodes=1, cores=4), trace, plugin)
         site.advance(0)
         site.start([StartOrder(pending.job, (("n0", 1),)) for pending in site.observe().pending])
         site.advance(1)
@@ -196,7 +199,7 @@ def starting_two(world):
 
 
 def starting_slowly(world):
-    return world(launch_s=SLOW_S)
+    return world(kind=SlowCluster)
 
 
 def started_slowly(world):
@@ -251,8 +254,7 @@ def adopted_and_starting_apart(world):
 
 def pinned_and_not_released(w):
     """Crash between pin and release, which the mock itself performs in one change."""
-    pin = JobNodePin((("n0", 1),), from_s=10**9)
-    w.die_sending("start", meanwhile=lambda: w.site._pins.update({FIRST: pin}))  # noqa: SLF001
+    w.die_sending("start", meanwhile=lambda: w.site._pins.update({FIRST: (("n0", 1),)}))  # noqa: SLF001
 
 
 def cancel_while_starting(w):
@@ -361,8 +363,8 @@ def test_every_job_starts_once_after_crash(world, row) -> None:
     """If the cluster delays a launch forever, its own scheduler eventually starts the job."""
     w, job_id = dead_at(row[0], world)
     for at in range(200):
-        if at == 5 and w.site.find_hold(job_id) is Hold.USER:
-            w.site._holds[job_id] = Hold.NONE  # noqa: SLF001
+        if at == 5 and (holds := w.site._holds).get(job_id) is Hold.USER:  # noqa: SLF001
+            holds[job_id] = Hold.NONE
         assert w.bridge.cycle().result == "ok"
         w.later(10)
     assert w.bridge.ledger.list_managed_job_ids() == [], list(w.bridge.ledger.list_entries(*MANAGED_STATES))

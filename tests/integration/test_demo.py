@@ -21,7 +21,7 @@ from cpsched_bridge.program.demo import (
     find_program_command,
     summarize_result,
 )
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 from tests import warm
 from tests.builders import a_cluster, a_cycle_report, a_job
 from tests.patience import ENOUGH_S

@@ -8,12 +8,12 @@ import pytest
 from cpsched.policy_spec import PolicySpec
 from cpsched_bridge.adapters.mock.mock_backend import MockBackend
 from cpsched_bridge.adapters.mock.mock_cluster import MockCluster
-from cpsched_bridge.adapters.mock.simulated_clocks import EventDrivenClock, ManualClock
+from cpsched_bridge.adapters.mock.simulated_clocks import EventDrivenClock
 from cpsched_bridge.program.demo import generate_morning_jobs
 from cpsched_bridge.store.ledger import LedgerState
 from cpsched_bridge.store.round_replay import replay_round
 from cpsched_sim.cluster.replay import replay as simulate
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 from tests.bridges import a_bridge
 
 JOBS = 400
@@ -49,7 +49,7 @@ def bridge_run(folder, record, pace=EventDrivenClock):
 
     bridge = a_bridge(
         folder,
-        MockBackend(site, ManualClock(site)),
+        MockBackend(site),
         pace=(clock := pace(site)),
         listeners=(note, clock.on_cycle),
         policy_spec=record,

@@ -34,8 +34,7 @@ def test_custom_dispatcher_is_simulated_compared_and_inspected(trace):
     assert all(metric.heading in str(outcome) for metric in cpsched_sim.METRICS)
 
     jobs = outcome.to_frame()
-    assert len(jobs) == outcome.summary()["jobs"]
-    assert jobs.bounded_slowdown.mean() == pytest.approx(outcome.bsld)
+    assert (len(jobs), jobs.bounded_slowdown.mean()) == (outcome.summary()["jobs"], pytest.approx(outcome.bsld))
     assert jobs.wait_s.mean() == pytest.approx(outcome.mean_wait_s)
     assert (jobs.end_s - jobs.start_s == jobs.run_s).all()
 

@@ -36,6 +36,15 @@ class Step:
     why: str
 
 
+@dataclass(frozen=True, slots=True)
+class Event:
+    """An event in the journal: its kind, the job that it concerns, and what happened."""
+
+    kind: str
+    job_id: int | None
+    detail: str
+
+
 file_reader = cache(InsideProcess)
 """One process per container reads files, because to start one for each poll would take 0.3 s."""
 
@@ -93,7 +102,7 @@ class LiveBridge:
         before = self.rounds()
         run = f"env {environment} python -c 'from cpsched_bridge.program.cli import main; main()' bridge --config"
         script = f"echo $$ >{self.state}/pid; exec {run} {self.config} >>{self.state}/log 2>&1"
-        docker("exec", "--detach", "--user", "cpsched", self.slurm.bridge_container(self.host), "sh", "-c", script)
+        docker("exec", "--detach", "--user", "cpsched", self.container, "sh", "-c", script)
         if wait:
             self.wait_until(lambda: self.rounds() > before, FIRST_CYCLE_S, "the bridge's first cycle")
 
@@ -160,14 +169,10 @@ class LiveBridge:
             for label, state, nodes, why in found
         }
 
-    def events(self) -> list[str]:
-        """Return the kinds of the journal's events, oldest first."""
-        return [kind for (kind,) in self.query("journal", "select kind from events order by seq")]
-
-    def commands(self, label: str) -> int:
-        """Return the number of transitions of a job in the ledger, a measure of its cost."""
-        query = "select count(*) from transitions join jobs on jobs.id = job_id where label = ?"
-        return int(self.query("state", query, label)[0][0])
+    def events(self, *kinds: str) -> list[Event]:
+        """Return the journal's events, oldest first; with `kinds`, only those of these kinds."""
+        events = [Event(*row) for row in self.query("journal", "select kind, job_id, detail from events order by seq")]
+        return [event for event in events if not kinds or event.kind in kinds]
 
     def transitions(self) -> dict[str, list[Step]]:
         """Return each job's changes of state by job number, oldest first."""
@@ -177,21 +182,9 @@ class LiveBridge:
             found.setdefault(str(number), []).append(Step(*step))
         return found
 
-    def seconds(self) -> list[dict[str, float]]:
-        """Return the durations of every round's phases in seconds."""
-        return self.files.call(bridge_files.seconds, self.state)
-
-    def work(self) -> list[int | None]:
-        """Return the `work` limit of `lookahead` in every round, or None without a limit in seconds."""
-        return self.files.call(bridge_files.work_limits, self.state)
-
-    def decided(self) -> list[tuple[str, int, int]]:
-        """Return, for every round, the decision path, the number of queued jobs, and the number of starts."""
-        return self.files.call(bridge_files.decided, self.state)
-
-    def latencies_s(self) -> list[float]:
-        """Return the seconds from each start decision to the round that observed the job as running."""
-        return self.files.call(bridge_files.latencies_s, self.state)
+    def round_figures(self) -> list[dict[str, Any]]:
+        """Return figures of every round; see `bridge_files.round_figures`."""
+        return self.files.call(bridge_files.round_figures, self.state)
 
     def metric(self, name: str) -> float:
         """Return a metric's value; the name includes labels."""

@@ -24,15 +24,16 @@ from __future__ import annotations
 import argparse
 import statistics
 from collections.abc import Sequence
-from contextlib import nullcontext
-from dataclasses import dataclass
+from contextlib import closing, nullcontext
+from dataclasses import astuple, dataclass
 from pathlib import Path
 from typing import Any
 
 from cpsched.metrics import bounded_slowdown
+from cpsched.registry import DISPATCHERS, PREDICTORS
 from tests.slurm.bridges import LiveBridge
-from tests.slurm.harness import TRANSPORT, Slurm, wait_until
-from tests.slurm.twin import COMPARED, Recorded, Run, Submitted, keep, recorded, submit, workload
+from tests.slurm.harness import TRANSPORT, Slurm
+from tests.slurm.twin import COMPARED, Recorded, Run, Submitted, keep, recorded, run_to_end, workload
 
 FASTER = 10
 """Speed-up of the workload `longer` compared with a site."""
@@ -47,17 +48,13 @@ PACE: dict[str, dict[str, Any]] = {
 
 @dataclass(frozen=True, slots=True)
 class Figures:
-    """The results of one run of a workload; times in seconds."""
+    """The results of one run of a workload, in the order of the columns; times in seconds."""
 
     wait: float
     longest: float
     slowdown: float
     late_slowdown: float
     span: float
-
-    def row(self) -> list[float]:
-        """Return the columns of a line, in order."""
-        return [self.wait, self.longest, self.slowdown, self.late_slowdown, self.span]
 
 
 SLURM, ADVISE, SHADOW = "slurm", "advise", "shadow"
@@ -68,11 +65,7 @@ COLUMNS = ("mean wait s", "longest s", "mean slowdown", "p95 slowdown", "makespa
 
 def measure(slurm: Slurm, run: Run, jobs: Sequence[Submitted]) -> tuple[Figures, list[Recorded]]:
     """Run all jobs until they end, and return the results and records."""
-    ids = submit(slurm, run, jobs)
-    wait_until(lambda: not slurm.run("squeue", "-h").strip(), 900, "all jobs have ended", every_s=1.0)
-    wait_until(
-        lambda: "Unknown" not in slurm.run("sacct", "-aXnPo", "End", "-j", ",".join(ids)), 60, "all are recorded"
-    )
+    ids = run_to_end(slurm, run, jobs)
     ran = recorded(slurm, jobs, ids)
     assert len(ran) == len(jobs), f"{len(ran)} of {len(jobs)} jobs are in the accounting database"
     waits = [job.start_s - job.submit_s for job in ran]
@@ -93,10 +86,10 @@ def summary(found: dict[str, list[Figures]]) -> list[str]:
     lines = [line("mean +- deviation", list(COLUMNS))]
     first = next(iter(found.values()))
     for name, runs in found.items():
-        columns = list(zip(*(run.row() for run in runs), strict=True))
+        columns = list(zip(*(astuple(run) for run in runs), strict=True))
         lines.append(line(name, [f"{statistics.mean(of):.1f} +- {statistics.stdev(of):.1f}" for of in columns]))
         if runs is not first and SLURM in found:
-            pairs = [zip(mine.row(), theirs.row(), strict=True) for mine, theirs in zip(runs, first, strict=True)]
+            pairs = [zip(astuple(mine), astuple(theirs), strict=True) for mine, theirs in zip(runs, first, strict=True)]
             better = [sum(wins) for wins in zip(*([a < b for a, b in pair] for pair in pairs), strict=True)]
             lines.append(line("  better than Slurm in", [f"{count} of {len(runs)}" for count in better]))
     return lines
@@ -106,8 +99,7 @@ def bridge(slurm: Slurm, transport: str, row: str, workload: str, predictor: str
     """Return the bridge of a row."""
     mode, dispatcher = {ADVISE: (ADVISE, "lookahead"), SHADOW: (SHADOW, "slurm")}.get(row, ("control", row))
     policy = {"dispatcher": dispatcher, "predictor": predictor}
-    options = {"transport": transport}
-    return LiveBridge(slurm, "compare", mode=mode, policy=policy, options=options, **PACE[workload])
+    return LiveBridge(slurm, "compare", mode=mode, policy=policy, options={"transport": transport}, **PACE[workload])
 
 
 def foretold(beside: LiveBridge) -> str:
@@ -116,7 +108,7 @@ def foretold(beside: LiveBridge) -> str:
     shares = ", ".join(
         f"{each} {count / max(1, sum(counts)):.1%}" for each, count in zip(OUTCOMES, counts, strict=True)
     )
-    return f"  {sum(counts)} intervals of expected starts have ended: {shares}"
+    return f"  {sum(counts)} start intervals have ended: {shares}"
 
 
 def main() -> None:
@@ -127,15 +119,16 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, help="in each workload; default: 100 shorter, 45 longer ones")
     parser.add_argument("--seeds", type=int, default=1, help="how many workloads, of seeds 1, 2, ...")
     parser.add_argument("--first", type=int, default=1, help="the first of these seeds")
-    parser.add_argument("--row", action="append", help="slurm, advise, shadow or a dispatcher; default: with lookahead")
-    parser.add_argument("--predictor", default="walltime")
+    parser.add_argument(
+        "--row", action="append", choices=[ADVISE, SHADOW, *DISPATCHERS.names()], metavar="NAME",
+        help="slurm, advise, shadow or a dispatcher; default: with lookahead",
+    )  # fmt: skip
+    parser.add_argument("--predictor", choices=PREDICTORS.names(), metavar="NAME", default="walltime")
     parser.add_argument("--out", type=Path, help="where the records of Slurm alone are kept; more are appended")
     wanted = parser.parse_args()
     count, run = wanted.jobs or {"shorter": 100, "longer": 45}[wanted.workload], COMPARED[wanted.workload]
-    slurm = Slurm()
     found: dict[str, list[Figures]] = {}
-
-    try:
+    with closing(Slurm()) as slurm:
         for seed in range(wanted.first, wanted.first + wanted.seeds):
             jobs = workload(run, count, seed)
             print(line(f"{count} {wanted.workload}, seed {seed}", list(COLUMNS)), flush=True)
@@ -151,11 +144,9 @@ def main() -> None:
                         keep(wanted.out, wanted.workload, slurm.run("scontrol", "show", "config"), record)
                 name = row if row == SLURM else f"{wanted.transport}, {row}"
                 found.setdefault(name, []).append(figures)
-                print(line(name, [f"{cell:.1f}" for cell in figures.row()]), *told, sep="\n", flush=True)
+                print(line(name, [f"{cell:.1f}" for cell in astuple(figures)]), *told, sep="\n", flush=True)
         if wanted.seeds > 1:
             print("\n".join(summary(found)))
-    finally:
-        slurm.close()
 
 
 if __name__ == "__main__":

@@ -1,7 +1,8 @@
 """Measure on a wide cluster: `make cluster-wide`, then `python -m tests.slurm.figures`.
 
 Print the time until all jobs in a burst of released jobs run, and the cost of a cycle with a long queue: once with jobs
-that cannot start, and once with jobs of many sizes that are planned and started while others end. Nothing is asserted.
+whose begin time is later, which are read but not planned, and once with jobs of many sizes that are planned and started
+while others end. Nothing is asserted.
 """
 
 from __future__ import annotations
@@ -10,11 +11,13 @@ import argparse
 import random
 import statistics
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from cpsched.registry import DISPATCHERS
 from tests.slurm.bridges import LiveBridge
 from tests.slurm.harness import Slurm, docker, wait_until
 from tests.slurm.inside import adapter
@@ -38,10 +41,10 @@ def burst(slurm: Slurm, count: int) -> None:
 
 
 def long_queue(slurm: Slurm, queued: int, rounds: int, policy: Policy, cpus: float) -> None:
-    """Measure a cycle with `queued` held jobs that cannot start."""
+    """Measure a cycle with `queued` held jobs whose begin time is later."""
     slurm.plugin(on=True, begin_delay_s=0)
     slurm.burst(queued, "-n1", "-t5", "--begin=now+1hour", script="sleep 1")
-    print(f"{queued} queued jobs that nothing can start, ", end="")
+    print(f"{queued} jobs whose begin time is later, ", end="")
     cycles(slurm, rounds, policy, cpus, 3)
     clean(slurm)
 
@@ -73,21 +76,23 @@ def cycles(slurm: Slurm, rounds: int, policy: Policy, cpus: float, skipped: int)
         bridge.wait_for_rounds(rounds, timeout_s=600)
         took_s, load = time.monotonic() - began_s, Path("/proc/loadavg").read_text().split()[0]
         last, after = bridge.rounds(), bridge.cpu_s()
-        phases, work, decided = (of[first:last] for of in (bridge.seconds(), bridge.work(), bridge.decided()))
+        measured = bridge.round_figures()[first:last]
+    phases = [each["seconds"] for each in measured]
     print(f"{len(slurm.node_states())} nodes, {len(phases)} cycles, milliseconds, median, p99 (max):")
     for name in ("observe", "reconcile", "decide", "verify", "apply"):
-        print(f"  {name:10} {spread([p.get(name, 0.0) for p in phases])}")
-    print(f"  {'cycle':10} {spread([sum(p.values()) for p in phases])}")
-    print(f"  without the decision {spread([sum(p.values()) - p.get('decide', 0.0) for p in phases])}")
+        print(f"  {name:20} {spread([p.get(name, 0.0) for p in phases])}")
+    print(f"  {'cycle':20} {spread([sum(p.values()) for p in phases])}")
+    print(f"  {'without the decision':20} {spread([sum(p.values()) - p.get('decide', 0.0) for p in phases])}")
     spent = {name: 1000 * (after[name] - before[name]) / len(phases) for name in after}
-    print("  CPU a cycle, decision included: " + ", ".join(f"{name} {ms:.0f} ms" for name, ms in spent.items()))
-    paths = [path for path, _, _ in decided]
+    print("  CPU time of a cycle: " + ", ".join(f"{name} {ms:.0f} ms" for name, ms in spent.items()))
+    paths = [each["path"] for each in measured]
+    starts = sum(each["starts"] for each in measured)
     print(
-        f"  queued {decided[0][1]} to {decided[-1][1]}, {sum(starts for *_, starts in decided)} starts; "
+        f"  queued {measured[0]['queued']} to {measured[-1]['queued']}, {starts} starts; "
         f"{', '.join(f'{path} {paths.count(path)}' for path in sorted(set(paths)))}; "
         f"a cycle every {took_s / len(phases):.2f} s; load average {load}"
     )
-    allowed = [each for each in work if each is not None]
+    allowed = [each["work"] for each in measured if each["work"] is not None]
     if allowed:
         print(f"  work allowed: median {statistics.median(allowed):.0f}, {min(allowed)} to {max(allowed)}")
         print(f"  round by round: {' '.join(map(str, allowed))}")
@@ -106,6 +111,12 @@ def clean(slurm: Slurm) -> None:
     wait_until(lambda: not slurm.run("squeue", "-h").strip(), 120, "an empty queue", every_s=0.5)
 
 
+def setting(text: str) -> tuple[str, str]:
+    """Return name and value of NAME=VALUE."""
+    name, value = text.split("=", 1)
+    return name, value
+
+
 def main() -> None:
     """Run as a command."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -113,17 +124,18 @@ def main() -> None:
     parser.add_argument("--queued", type=int, default=1000)
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--busy-rounds", type=int, default=100, help="cycles beside the queue of many sizes")
-    parser.add_argument("--dispatcher", default="lookahead")
-    parser.add_argument("--set", action="append", default=[], metavar="NAME=VALUE", help="of the dispatcher's settings")
+    parser.add_argument("--dispatcher", choices=DISPATCHERS.names(), metavar="NAME", default="lookahead")
+    parser.add_argument(
+        "--set", type=setting, action="append", default=[], metavar="NAME=VALUE", help="of the dispatcher's settings"
+    )
     parser.add_argument("--cpus", type=float, default=0.0, help="processors for the bridge; 0: no limit")
     wanted = parser.parse_args()
     policy: Policy = {
         "dispatcher": wanted.dispatcher,
-        "dispatcher_settings": dict(each.split("=", 1) for each in wanted.set),
+        "dispatcher_settings": dict(wanted.set),
     }
-    slurm = Slurm()
     began_s = time.monotonic()
-    try:
+    with closing(Slurm()) as slurm:
         clean(slurm)
         if wanted.burst:
             burst(slurm, wanted.burst)
@@ -132,8 +144,6 @@ def main() -> None:
             long_queue(slurm, wanted.queued, wanted.rounds, policy, wanted.cpus)
         if wanted.busy_rounds:
             busy_queue(slurm, wanted.queued, wanted.busy_rounds, policy, wanted.cpus)
-    finally:
-        slurm.close()
     print(f"took {time.monotonic() - began_s:.0f} s")
 
 

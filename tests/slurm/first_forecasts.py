@@ -12,27 +12,25 @@ import argparse
 import json
 import os
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+from cpsched.registry import DISPATCHERS
 from tests.slurm.bridges import LiveBridge
 from tests.slurm.compare import PACE
-from tests.slurm.harness import TRANSPORT, InsideProcess, Slurm, docker, wait_until
+from tests.slurm.harness import TRANSPORT, InsideProcess, Slurm, docker
 from tests.slurm.inside import bridge_files
-from tests.slurm.twin import COMPARED, Run, Submitted, submit, workload
+from tests.slurm.twin import COMPARED, Run, Submitted, run_to_end, workload
 
 WARM_SEED = 1000
 SHOWN = "/tmp/bridges/first-intervals.json"
-MOST_WAIT_S = 1800
 
 
 def run_jobs(slurm: Slurm, run: Run, jobs: Sequence[Submitted]) -> dict[str, int]:
     """Run all jobs until they end, and return their starts by id."""
-    ids = submit(slurm, run, jobs)
-    wait_until(lambda: not slurm.run("squeue", "-h").strip(), MOST_WAIT_S, "all jobs have ended", every_s=1.0)
-    accounts = ("sacct", "-aXnP", "-j", ",".join(ids))
-    wait_until(lambda: "Unknown" not in slurm.run(*accounts, "-o", "End"), 60, "all are recorded")
-    text = slurm.run("env", "SLURM_TIME_FORMAT=%s", *accounts, "-o", "JobID,Start")
+    ids = run_to_end(slurm, run, jobs)
+    text = slurm.run("env", "SLURM_TIME_FORMAT=%s", "sacct", "-aXnP", "-o", "JobID,Start", "-j", ",".join(ids))
     return {id: int(start) for id, start in (line.split("|") for line in text.splitlines())}
 
 
@@ -66,11 +64,10 @@ def main() -> None:
     parser.add_argument("--workload", action="append", choices=list(COMPARED), help="default: both")
     parser.add_argument("--jobs", type=int, default=200)
     parser.add_argument("--warm", type=int, default=200, help="jobs that run first; their intervals are also printed")
-    parser.add_argument("--dispatcher", default="lookahead")
+    parser.add_argument("--dispatcher", choices=DISPATCHERS.names(), metavar="NAME", default="lookahead")
     parser.add_argument("--out", type=Path, help="file of rows, JSON lines, to which more are appended")
     wanted = parser.parse_args()
-    slurm = Slurm()
-    try:
+    with closing(Slurm()) as slurm:
         for name in wanted.workload or COMPARED:
             run = COMPARED[name]
             slurm.reset()
@@ -92,8 +89,6 @@ def main() -> None:
                         docker("cp", f"{bridge.container}:{bridge.state}", str(wanted.out.with_suffix(f".{name}")))
                     bridge.shell(f"kill {watcher_pid}")
                     watcher.close()
-    finally:
-        slurm.close()
 
 
 if __name__ == "__main__":

@@ -28,6 +28,8 @@ from typing import Any, TypeVar
 
 from typing_extensions import TypeVarTuple, Unpack
 
+from cpsched.slurm_text.hostlist import expand_hostlist
+
 T = TypeVar("T")
 Ts = TypeVarTuple("Ts")
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -63,9 +65,9 @@ CALM = {"mode", "settings", "started", "transport", "cycle_gap", "interval_exten
 """Events of a bridge without faults; a gap or a slower pace is caused by the machine."""
 if TRANSPORT == "cli":
     CALM |= {"unmanaged"}  # a job whose name may imitate another job's record is unmanaged
-BRIDGE_CPUS = os.environ.get("CPSCHED_BRIDGE_CPUS", "")
-"""Number of CPUs for bridges, such as 0.1; empty for no limit."""
-SLOWER = max(1.0, 0.8 / float(BRIDGE_CPUS)) if BRIDGE_CPUS else 1.0
+BRIDGE_CPUS = float(os.environ.get("CPSCHED_BRIDGE_CPUS", "0"))
+"""Number of CPUs for the containers of bridges, such as 0.1; 0 for no limit."""
+SLOWER = max(1.0, 0.8 / BRIDGE_CPUS) if BRIDGE_CPUS else 1.0
 """Factor on the time limits of tests."""
 NODES = ("n1", "n2", "n3", "n4")
 GPU_NODES = ("n3", "n4")
@@ -162,20 +164,6 @@ class InsideProcess:
         self._process.communicate()
 
 
-def expand(hostlist: str) -> tuple[str, ...]:
-    """Return the names in a hostlist with at most one bracket per name: ``n[1-2,4],m1`` is n1, n2, n4 and m1."""
-    names: list[str] = []
-    for part in re.findall(r"[^,\[]+(?:\[[^\]]*\])?", hostlist):
-        stem, _, inside = part.strip(",").partition("[")
-        if not inside:
-            names.append(stem)
-            continue
-        for piece in inside.rstrip("]").split(","):
-            low, _, high = piece.partition("-")
-            names += [f"{stem}{i:0{len(low)}d}" for i in range(int(low), int(high or low) + 1)]
-    return tuple(names)
-
-
 def wait_until(condition: Callable[[], Any], timeout_s: float, what: str = "", every_s: float = 0.2) -> Any:
     """Poll until `condition` returns a true value, and return it. Raise AssertionError after `timeout_s * SLOWER`."""
     timeout_s *= SLOWER
@@ -194,12 +182,10 @@ class Slurm:
 
     def __init__(self) -> None:
         self._python_containers: dict[str, str] = {}
-        self._slow_containers: dict[str, str] = {}
-        """Containers in which bridges run, by host name."""
         self.head = "slurmctld"
         """Service whose container runs commands that do not name a service."""
         self._containers: dict[str, str] = {}
-        # Containers from an interrupted run.
+        # Limits from an interrupted run.
         self._limited: dict[str, set[str]] = {user: {"MaxJobs=-1"} for user in ("alice", "bob")}
 
     # Containers
@@ -210,7 +196,7 @@ class Slurm:
         if service not in self._containers:
             present = self._states()
             if service not in present or (running and present[service][1] != "running"):
-                raise CommandFailed(f"no container of service {service}")
+                raise CommandFailed(f"no container of service {service}; start the cluster with deploy/cluster up")
             self._containers[service] = present[service][0]
         return self._containers[service]
 
@@ -252,26 +238,24 @@ class Slurm:
         assert done.returncode != 0, f"{command} as {user} was not refused: {done.stdout}"
         return done.stderr
 
-    def kill(self, service: str, signal: str = "KILL") -> None:
-        """Signal the container's first process; KILL simulates a power failure."""
-        docker("kill", "--signal", signal, self.container(service))
-
-    def signal(self, service: str, process: str, signal: str) -> None:
-        """Signal a daemon by name inside a container, e.g. ``signal("slurmctld", "slurmctld", "STOP")``."""
-        self.run("pkill", f"-{signal}", "-x", process, service=service)
+    def kill(self, service: str) -> None:
+        """Kill a container as a power failure would."""
+        docker("kill", self.container(service))
 
     def start(self, service: str) -> None:
-        """Start a killed or stopped container."""
+        """Start a killed or stopped container, and wait until the controller or the accounting answers."""
         docker("start", self.container(service, running=False))
-
-    def stop(self, service: str) -> None:
-        docker("stop", "--time", "3", self.container(service))
-
-    def restart(self, service: str) -> None:
-        """Restart a service in an orderly way, and wait until slurmctld answers again."""
-        docker("restart", "--time", "5", self.container(service))
         if service == "slurmctld":
             self.wait_for_controller()
+        elif service in ("mariadb", "slurmdbd"):
+            wait_until(self.accounting_answers, 90, "accounting answers", every_s=0.5)
+
+    def stop(self, service: str) -> None:
+        docker("stop", "--time", "5", self.container(service))
+
+    def restart(self, service: str) -> None:
+        self.stop(service)
+        self.start(service)
 
     def boot(self, node: str) -> None:
         """Restart a node so that Slurm takes the restart for a boot."""
@@ -327,23 +311,23 @@ class Slurm:
         return dict(re.findall(r"([A-Za-z][\w/:]*)=(\S*)", text.splitlines()[0]))
 
     def states(self, identities: Iterable[str]) -> dict[str, str]:
-        """Return each job's state; purged jobs are omitted."""
-        present = self.squeue()
-        return {i: present[i].state for i in identities if i in present}
+        """Return the state of each job or array task; purged jobs are omitted."""
+        wanted = list(identities)
+        present = self.squeue(tasks=any("_" in i for i in wanted))
+        return {i: present[i].state for i in wanted if i in present}
 
     def wait_for_state(self, identities: str | Iterable[str], state: str, timeout_s: float = 30) -> None:
         wanted = [identities] if isinstance(identities, str) else list(identities)
 
-        def reached() -> bool:
-            states = self.states(wanted)
-            return all(states.get(i) == state for i in wanted)
+        def others() -> list[QueuedJob | None]:
+            present = self.squeue(tasks=any("_" in i for i in wanted))
+            found = [present.get(i) for i in wanted]
+            return [job for job in found if job is None or job.state != state]
 
         try:
-            wait_until(reached, timeout_s, f"all of {len(wanted)} jobs {state}")
+            wait_until(lambda: not others(), timeout_s, f"all of {len(wanted)} jobs {state}")
         except AssertionError as error:
-            present = self.squeue()
-            wrong = [present.get(i) for i in wanted if present.get(i) is None or present[i].state != state]
-            raise AssertionError(f"{error}; not so: {wrong[:5]}") from None
+            raise AssertionError(f"{error}; not so: {others()[:5]}") from None
 
     def sacct(self, identities: Iterable[str] | None = None) -> dict[str, EndedJob]:
         """Return the accounting database's jobs by id, array tasks as ``19_3``, without steps.
@@ -360,9 +344,12 @@ class Slurm:
             identity, state, nodes, cpus, submit, start, end, partition, *told = line.split("|")
             restarts = int(told[0] or 0) if told else (jobs[identity].restarts + 1 if identity in jobs else 0)
             times = [int(t) if t.isdigit() else None for t in (start, end)]
-            names = expand(nodes) if nodes not in ("", "None assigned") else ()
+            names = expand_hostlist(nodes) if nodes != "None assigned" else ()
             jobs[identity] = EndedJob(identity, state, names, int(cpus or 0), int(submit), *times, restarts, partition)
         return jobs
+
+    def wait_until_empty(self, timeout_s: float) -> None:
+        wait_until(lambda: not self.run("squeue", "-h", "--all").strip(), timeout_s, "all jobs have ended", 1.0)
 
     def wait_for_accounting(self, identities: Iterable[str]) -> dict[str, EndedJob]:
         """Wait until the accounting database shows all these jobs as ended, and return them."""
@@ -374,6 +361,11 @@ class Slurm:
 
         found: dict[str, EndedJob] = wait_until(ended, 60, f"accounting has the ends of {len(wanted)} jobs")
         return found
+
+    def sprio(self, field: str) -> dict[str, int]:
+        """Return a field of sprio's format, such as S for the site factor, for each job that is not held, by id."""
+        lines = self.run("sprio", "--noheader", f"--format=%.20i %.20{field}").splitlines()
+        return {identity: int(value) for identity, value in map(str.split, lines)}
 
     # Control
 
@@ -399,10 +391,10 @@ class Slurm:
         off = {f"{name}={value.rpartition('=')[0]}=-1".replace("==", "=") for name, value in limits.items()}
         self._limited.setdefault(user, set()).update(off)
 
-    def reserve(self, name: str, nodes: str, *, flags: str = "MAINT", minutes: int = 10) -> None:
-        """Create a reservation for root that starts now; `reset` deletes it."""
-        words = (f"ReservationName={name}", "StartTime=now", f"Duration={minutes}", f"Nodes={nodes}")
-        self.scontrol("create", "reservation", *words, "Users=root", f"Flags={flags}")
+    def reserve(self, name: str, *words: str, start: str = "now", users: str = "root") -> None:
+        """Create a reservation of 30 minutes; `reset` deletes it."""
+        when = (f"StartTime={start}", "Duration=30")
+        self.scontrol("create", "reservation", f"ReservationName={name}", *when, f"Users={users}", *words)
 
     @contextmanager
     def partition(self, name: str, state: str) -> Iterator[None]:
@@ -421,8 +413,6 @@ class Slurm:
             yield
         finally:
             self.start(service)
-            if service in ("mariadb", "slurmdbd"):
-                wait_until(self.accounting_answers, 90, "accounting answers", every_s=0.5)
 
     def accounting_answers(self) -> bool:
         """Return whether slurmdbd and its database answer the controller's host."""
@@ -440,22 +430,6 @@ class Slurm:
         delay = "" if begin_delay_s is None else f"begin_delay_s = {begin_delay_s}, "
         edit = f"sed -i 's/{{.*bridge_uid = /{{ {delay}bridge_uid = /' /etc/slurm/cpsched.lua"
         self.run("sh", "-c", f"{edit} && touch /etc/slurm/job_submit.lua && rm -f /etc/slurm/cpsched.off")
-
-    @contextmanager
-    def without_plugin(self) -> Iterator[None]:
-        """Run the cluster without the plugin: JobSubmitPlugins is not set."""
-        name = "JobSubmitPlugins"
-        self.configure(f"#{name}=lua", expected=f"^{name}=lua")
-        try:
-            yield
-        finally:
-            self.configure(f"{name}=lua", expected=f"^#{name}=lua")
-
-    def configure(self, line: str, *, expected: str) -> None:
-        """Replace one line of slurm.conf, found by a pattern, and reconfigure the daemons."""
-        edit = f"sed 's|{expected}.*|{line}|' {CONF} >/tmp/new.conf && cat /tmp/new.conf >{CONF}"
-        self.run("bash", "-c", f"{edit} && scontrol reconfigure")
-        self.wait_for_controller()
 
     @contextmanager
     def configured(self, *lines: str, nodes: bool = False) -> Iterator[None]:
@@ -492,7 +466,7 @@ class Slurm:
         """Remove a node from slurm.conf and restart slurmctld. Afterwards, wait until the node is back."""
 
         def rest(nodes: re.Match[str]) -> str:
-            return f"Nodes={','.join(name for name in expand(nodes[1]) if name != node)}"
+            return f"Nodes={','.join(name for name in expand_hostlist(nodes[1]) if name != node)}"
 
         lines = self.run("cat", CONF).splitlines()
         kept = [re.sub(r"\bNodes=(n\S+)", rest, line) for line in lines if not line.startswith(f"NodeName={node} ")]
@@ -573,33 +547,15 @@ class Slurm:
         All kernels are compiled in it, so that no tested bridge compiles in a cycle.
         """
         found = self._python_containers.get(host)
-        if found is None or not docker("ps", "-q", "--filter", f"id={found}").strip():
-            volumes = {"secrets": "/srv/secrets", "etc-slurm": "/etc/slurm", "bridge-state": "/var/lib/cpsched"}
-            mounts = [f"--volume={PROJECT}_{name}:{path}" for name, path in volumes.items()]
-            mounts.append(f"--volume=cpsched-kernels-{TAG}:/var/cache/cpsched")  # compiled kernels outlive the cluster
-            mounts += [f"--volume={REPOSITORY}:/src:ro", "--volume=/tmp/bridges"]
-            network = ("--network", f"{PROJECT}_default", "--hostname", host, "--cap-add=NET_ADMIN")
-            found = self._bridge_image(*network, *mounts)
-            self._python_containers[host] = found
-            self._slow_containers.pop(host, None)
-            docker("exec", found, "chown", "cpsched:", "/var/lib/cpsched", "/var/cache/cpsched", "/tmp/bridges")
-            warm_up = "from cpsched_bridge.program.cli import main; main()"
-            docker("exec", "--user", "cpsched", found, "python", "-c", warm_up, "warm-up", timeout_s=600)
-        return found
-
-    def bridge_container(self, host: str = "test-python") -> str:
-        """Return the container in which the bridges of a host run, limited to `BRIDGE_CPUS`."""
-        beside = self.python_container(host)
-        if not BRIDGE_CPUS:
-            return beside
-        if host not in self._slow_containers:
-            shared = (f"--pid=container:{beside}", f"--network=container:{beside}", f"--volumes-from={beside}")
-            self._slow_containers[host] = self._bridge_image(*shared)
-            docker("update", f"--cpus={BRIDGE_CPUS}", self._slow_containers[host])
-        return self._slow_containers[host]
-
-    def _bridge_image(self, *options: str) -> str:
-        """Return a container of the bridge's image with only munge running."""
+        if found is not None and docker("ps", "-q", "--filter", f"id={found}").strip():
+            return found
+        volumes = {
+            f"{PROJECT}_secrets": "/srv/secrets",
+            f"{PROJECT}_etc-slurm": "/etc/slurm",
+            f"{PROJECT}_bridge-state": "/var/lib/cpsched",
+            f"cpsched-kernels-{TAG}": "/var/cache/cpsched",  # compiled kernels outlive the cluster
+            REPOSITORY: "/src:ro",
+        }
         settings = (
             "PYTHONPATH=/src:/src/sim:/src/bridge",
             "PYTHONPYCACHEPREFIX=/var/cache/cpsched/pyc",  # /src is read-only
@@ -607,11 +563,19 @@ class Slurm:
             f"CPSCHED_TRANSPORT={TRANSPORT}",
         )
         made = docker(
-            "run", "--detach", "--rm", "--init", "--label", f"cpsched.cluster={PROJECT}", *options,
+            "run", "--detach", "--rm", "--init", "--label", f"cpsched.cluster={PROJECT}",
+            "--network", f"{PROJECT}_default", "--hostname", host, "--cap-add=NET_ADMIN", "--volume=/tmp/bridges",
+            *(f"--volume={name}:{path}" for name, path in volumes.items()),
             *(f"--env={setting}" for setting in settings), f"cpsched/bridge:{TAG}", "client", "sleep", "infinity",
         ).strip()  # fmt: skip
         ready = ("exec", made, "sh", "-c", "test -e /run/cluster-ready && echo yes")
         wait_until(lambda: "yes" in docker(*ready, check=False), 30, "munge runs beside the test's python")
+        self._python_containers[host] = made
+        docker("exec", made, "chown", "cpsched:", "/var/lib/cpsched", "/var/cache/cpsched", "/tmp/bridges")
+        warm_up = "from cpsched_bridge.program.cli import main; main()"
+        docker("exec", "--user", "cpsched", made, "python", "-c", warm_up, "warm-up", timeout_s=600)
+        if BRIDGE_CPUS:
+            docker("update", f"--cpus={BRIDGE_CPUS}", made)
         return made
 
     def python(self, code: str, *arguments: str, user: str = "cpsched", timeout_s: float = 120) -> Any:
@@ -631,7 +595,8 @@ class Slurm:
 
     def reset(self) -> None:
         """Reset to an empty queue, idle nodes, no reservations, no bridge, and the plugin off."""
-        for container in self._python_containers.values():  # a surviving bridge would disturb later tests
+        # A surviving bridge, also of an interrupted run, would disturb later tests.
+        for container in docker("ps", "--quiet", "--filter", f"label=cpsched.cluster={PROJECT}").split():
             docker("exec", container, "pkill", "-KILL", "-f", "cpsched_bridge", check=False)
         for service, (identity, state) in self._states().items():
             if state == "paused":
@@ -674,9 +639,8 @@ scontrol --oneliner show reservation
         wait_until(idle, 90, "an empty cluster with all nodes idle", every_s=0.3)
 
     def close(self) -> None:
-        for container in (*self._slow_containers.values(), *self._python_containers.values()):
+        for container in self._python_containers.values():
             docker("rm", "--force", "--volumes", container, check=False)
-        self._slow_containers.clear()
         self._python_containers.clear()
 
     wait_until = staticmethod(wait_until)

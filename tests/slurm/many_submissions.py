@@ -13,14 +13,13 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import closing, nullcontext
 from pathlib import Path
 
+from cpsched.registry import DISPATCHERS
 from tests.slurm.bridges import LiveBridge
 from tests.slurm.harness import TRANSPORT, Slurm, wait_until
 
-PRIORITIES = ("PriorityWeightPartition=2000",)
-"""All jobs get this priority, so that alice's can be lower by `--nice`."""
 LOOK_EVERY_S = 20
 MAX_RUN_S = 1800
 STARTED = "select label from jobs where id in (select job_id from transitions where after = 'starting')"
@@ -44,6 +43,11 @@ def standing(slurm: Slurm) -> dict[str, str]:
     return found
 
 
+def format_counts(counts: Counter[str]) -> str:
+    """Format the number of each kind."""
+    return ", ".join(f"{kind} {count}" for kind, count in sorted(counts.items())) or "none"
+
+
 def measure(slurm: Slurm, bridge: LiveBridge | None, jobs: int, others: int) -> list[str]:
     """Submit all jobs and return the lines to print."""
     began_s = time.monotonic()
@@ -54,9 +58,7 @@ def measure(slurm: Slurm, bridge: LiveBridge | None, jobs: int, others: int) -> 
         ids = {}
         for user, process in (("bob", few), ("alice", many)):
             while process.poll() is None:
-                counts = ", ".join(
-                    f"{state} {count}" for state, count in sorted(Counter(standing(slurm).values()).items())
-                )
+                counts = format_counts(Counter(standing(slurm).values()))
                 load = Path("/proc/loadavg").read_text().split()[0]
                 print(f"  {time.monotonic() - began_s:5.0f} s: {counts}; load {load}", flush=True)
                 time.sleep(LOOK_EVERY_S)
@@ -71,18 +73,18 @@ def measure(slurm: Slurm, bridge: LiveBridge | None, jobs: int, others: int) -> 
     rows = [line.split("|") for line in accounts]
     started = {job for job, start in rows if start not in ("Unknown", "None", "")} & set(ids["alice"])
     known = {line.partition("|")[0] for line in accounts} | now.keys()
-    lines.append(f"alice's jobs in the end: {dict(Counter(now.values()))}, {len(started)} started")
+    lines.append(f"alice's jobs: {len(started)} started; in the queue: {format_counts(Counter(now.values()))}")
     lines.append(f"lost: {len(set(ids['alice']) - {'refused'} - known)}")
     if bridge is not None:
         ledger = bridge.ledger()
         by_bridge = {label for (label,) in bridge.query("state", STARTED)}
         waiting = [job for job, state in now.items() if state in ("held", "pending")]
         states = Counter(ledger[job].state if job in ledger else "unknown" for job in waiting)
-        lines.append(f"waiting jobs in the ledger: {dict(states)}")
+        lines.append(f"waiting jobs in the ledger: {format_counts(states)}")
         lines.append(f"started by Slurm, not by the bridge: {len(started - by_bridge)}")
-        phases = sorted(sum(each.values()) for each in bridge.seconds())
+        phases = sorted(sum(each["seconds"].values()) for each in bridge.round_figures())
         lines.append(f"{len(phases)} cycles, median {phases[len(phases) // 2]:.2f} s, longest {phases[-1]:.2f} s")
-        lines.append(f"events: {dict(Counter(bridge.events()))}")
+        lines.append(f"events: {format_counts(Counter(event.kind for event in bridge.events()))}")
     return lines
 
 
@@ -90,10 +92,8 @@ def waits(slurm: Slurm, ids: Sequence[str]) -> str:
     """Return the distribution of the waits of jobs that started."""
     records = slurm.wait_for_accounting(ids).values()
     waits_s = sorted(each.start_s - each.submit_s for each in records if each.start_s is not None)
-    share = {
-        name: waits_s[min(len(waits_s) - 1, int(at * len(waits_s)))] for name, at in (("median", 0.5), ("p95", 0.95))
-    }
-    return f"{len(waits_s)} of {len(ids)}, median {share['median']} s, 95 % {share['p95']} s, longest {waits_s[-1]} s"
+    median_s, late_s = (waits_s[int(share * len(waits_s))] for share in (0.5, 0.95))
+    return f"{len(waits_s)} of {len(ids)}, median {median_s} s, 95th percentile {late_s} s, longest {waits_s[-1]} s"
 
 
 def main() -> None:
@@ -102,21 +102,20 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=10_000)
     parser.add_argument("--others", type=int, default=200)
     parser.add_argument("--row", action="append", choices=["slurm", "bridge"], help="default: both")
-    parser.add_argument("--dispatcher", default="lookahead")
+    parser.add_argument("--dispatcher", choices=DISPATCHERS.names(), metavar="NAME", default="lookahead")
     wanted = parser.parse_args()
-    slurm = Slurm()
-    try:
+    with closing(Slurm()) as slurm:
         for row in wanted.row or ["slurm", "bridge"]:
             slurm.reset()
-            with slurm.configured(*PRIORITIES):
+            with slurm.configured("PriorityWeightPartition=2000"):  # so that alice's jobs can be lower by `--nice`
                 settings = {"policy": {"dispatcher": wanted.dispatcher}, "options": {"transport": TRANSPORT}}
                 slurm.plugin(on=row == "bridge")
                 with LiveBridge(slurm, "many", **settings) if row == "bridge" else nullcontext() as bridge:
-                    print(row, *measure(slurm, bridge, wanted.jobs, wanted.others), sep="\n  ", flush=True)
+                    print(row, flush=True)
+                    for line in measure(slurm, bridge, wanted.jobs, wanted.others):
+                        print(f"  {line}", flush=True)
                     slurm.run("scancel", "-u", "alice")
                     wait_until(lambda: not standing(slurm), 300, "alice's jobs are gone", 2.0)
-    finally:
-        slurm.close()
 
 
 if __name__ == "__main__":

@@ -13,6 +13,7 @@ import dataclasses
 import random
 import sys
 import time
+from contextlib import closing
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +22,7 @@ from cpsched.feasibility import FreeAmounts
 from cpsched.model import BlockRule, BlockTopology, Cluster, Placement, Request
 from cpsched.slurm_text.hostlist import expand_hostlist
 from tests.slurm.harness import Slurm
-from tests.slurm.site_configs import CONFIGS, NODES, NodeGroup, SiteConfig
+from tests.slurm.site_configs import BY_CLUSTER, NODES, NodeGroup, SiteConfig
 from tests.slurm.sites import prepare, start
 
 CORES = 16
@@ -44,6 +45,11 @@ class JobShape(NamedTuple):
         found += [f"--segment={self.rule.segment}"] if self.rule.segment else []
         found += ["--spread-segments"] if self.rule.spread else []
         return found + (["--consolidate-segments"] if self.rule.consolidate else [])
+
+
+def integers(text: str) -> tuple[int, ...]:
+    """Return the numbers of an option, such as 4,4,0,6."""
+    return tuple(map(int, text.split(",")))
 
 
 def shapes_of(config: SiteConfig) -> list[JobShape]:
@@ -144,30 +150,32 @@ def compare(slurm: Slurm, config: SiteConfig, jobs: int, seed: int) -> tuple[int
 def main() -> int:
     """Run as a command; return the status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--site", default="site15", help="a configuration whose default partition has all nodes")
+    parser.add_argument(
+        "--site", choices=BY_CLUSTER, metavar="NAME", default="site15",
+        help="a configuration whose default partition has all nodes; default: site15",
+    )  # fmt: skip
     parser.add_argument("--jobs", type=int, default=100)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--blocks", help="nodes of each base block")
-    parser.add_argument("--block-sizes", help="planned sizes of blocks")
-    parser.add_argument("--weights", default="1", help="with --blocks: weights of at most 8 groups of nodes")
+    parser.add_argument("--blocks", type=integers, help="nodes of each base block")
+    parser.add_argument("--block-sizes", type=integers, help="with --blocks: planned sizes of blocks")
+    parser.add_argument(
+        "--weights", type=integers, default=(1,), help="with --blocks: weights of 1, 2, 3, 4, 6 or 8 groups of nodes"
+    )
     wanted = parser.parse_args()
-    config = next(each for each in CONFIGS if wanted.site in (each.name, each.cluster))
+    config = BY_CLUSTER[wanted.site]
     if wanted.blocks:
-        weights = wanted.weights.split(",")
-        groups = tuple(NodeGroup(NODES // len(weights), weight=int(weight)) for weight in weights)
+        if not wanted.block_sizes:
+            parser.error("--blocks needs --block-sizes")
+        groups = tuple(NodeGroup(NODES // len(wanted.weights), weight=weight) for weight in wanted.weights)
         everything = {next(iter(config.partitions)): "".join(map(str, range(len(groups))))}
         config = dataclasses.replace(
             config, groups=groups, partitions=everything, topology=False,
-            blocks=tuple(map(int, wanted.blocks.split(","))),
-            block_sizes=tuple(map(int, wanted.block_sizes.split(","))),
+            blocks=wanted.blocks, block_sizes=wanted.block_sizes,
         )  # fmt: skip
-    slurm = Slurm()
-    try:
+    with closing(Slurm()) as slurm:
         prepare(slurm)
         start(slurm, config)
         done, wide, differences = compare(slurm, config, wanted.jobs, wanted.seed)
-    finally:
-        slurm.close()
     print(*differences, f"{config.name}: {done} jobs, {wide} of several nodes, {len(differences)} differ", sep="\n")
     return 1 if differences else 0
 

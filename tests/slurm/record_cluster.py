@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from cpsched_sim.slurm_environment import FIXED_ENVIRONMENT
+from cpsched_sim.program_runner import FIXED_ENVIRONMENT
 from tests.data.slurm.record import DUMP
 from tests.recordings import FOLDER, Answer, Moment, Recording, Replay
 from tests.slurm.harness import CONF, RELEASE, Slurm

@@ -1,6 +1,7 @@
 """Simulate the jobs of a site configuration, and compare node weights, leaf switches and waits by dispatcher.
 
-`python -m tests.slurm.simulated_sites [--site NAME] [--seeds N]` needs no cluster. Starts take no time. Licenses, GPUs,
+`python -m tests.slurm.simulated_sites [--site NAME] [--seeds N]` needs no cluster. It prints the mean over the seeds
+and, in brackets, the mean difference from `easy` with its 95 % interval. Starts take no time. Licenses, GPUs,
 dependencies and limits are ignored, and each array task is a job.
 """
 
@@ -17,9 +18,9 @@ from cpsched.model import Cluster
 from cpsched.planning import FloatArray
 from cpsched.policy import Policy
 from cpsched_sim.cluster.replay import TraceReplay
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 from tests.builders import a_job
-from tests.slurm.site_configs import CONFIGS, NODES, SiteConfig
+from tests.slurm.site_configs import BY_CLUSTER, NODES, SiteConfig
 from tests.slurm.sites import JOBS, jobs_of, partition, run_of, tasks
 
 CORES = 16
@@ -74,7 +75,7 @@ def figures(config: SiteConfig, case: str, seed: int) -> FloatArray:
         cluster = dataclasses.replace(cluster, leaf_switches=None)
     name, settings = CASES[case]
     done = TraceReplay(
-        trace, cluster, Policy(registry.build_predictor("walltime"), registry.build_dispatcher(name, settings))
+        trace, cluster, Policy(registry.PREDICTORS.build("walltime"), registry.DISPATCHERS.build(name, settings))
     ).run()
     nodes = [[node for node, _ in done.placement_of(i)] for i in range(len(trace))]
     return np.array([
@@ -84,21 +85,29 @@ def figures(config: SiteConfig, case: str, seed: int) -> FloatArray:
     ])  # fmt: skip
 
 
+LINE = "{:8} {:20}" + " {:>24}" * 3
+COLUMNS = ("site", "dispatcher", "node weights", "leaf switches", "mean wait s")
+
+
 def main() -> None:
     """Run as a command."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--site", action="append", help="a configuration; default: site02 and site15")
+    parser.add_argument(
+        "--site", action="append", choices=BY_CLUSTER, metavar="NAME", help="default: site02 and site15"
+    )
     parser.add_argument("--seeds", type=int, default=24)
     wanted = parser.parse_args()
-    for config in (each for each in CONFIGS if each.cluster in (wanted.site or ("site02", "site15"))):
+    if wanted.seeds < 2:
+        parser.error("--seeds must be at least 2, because intervals are printed")
+    print(LINE.format(*COLUMNS))
+    for site in wanted.site or ("site02", "site15"):
+        config = BY_CLUSTER[site]
         found = {case: np.array([figures(config, case, 1 + seed) for seed in range(wanted.seeds)]) for case in CASES}
         for case, rows in found.items():
             difference = rows - found["easy"]
             half = 1.96 * difference.std(axis=0, ddof=1) / np.sqrt(wanted.seeds)
-            cells = zip(
-                ("weights", "leaf switches", "wait s"), rows.mean(axis=0), difference.mean(axis=0), half, strict=True
-            )
-            print(config.name, case, *(f"{name} {mean:.3g} ({by:+.3f} ± {most:.3f})" for name, mean, by, most in cells))
+            cells = zip(rows.mean(axis=0), difference.mean(axis=0), half, strict=True)
+            print(LINE.format(site, case, *(f"{mean:.2f} ({by:+.3f} ± {most:.3f})" for mean, by, most in cells)))
 
 
 if __name__ == "__main__":

@@ -373,3 +373,4 @@ CONFIGS = (
         SERVED, (OPEN, FAIR), blocks=(6, 6, 6, 0, 5), block_sizes=(5, 10),
     ),
 )  # fmt: skip
+BY_CLUSTER = {config.cluster: config for config in CONFIGS}

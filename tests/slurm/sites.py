@@ -18,13 +18,15 @@ import sys
 import time
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from typing import Any
 
+from cpsched.registry import DISPATCHERS
 from tests.slurm.bridges import LiveBridge
 from tests.slurm.harness import EndedJob, Slurm, docker, wait_until
-from tests.slurm.site_configs import CONFIGS, GPU_FILES, NODES, Control, SiteConfig
-from tests.slurm.twin import SETS, Run, Shape, Submitted, submit, workload
+from tests.slurm.site_configs import BY_CLUSTER, CONFIGS, GPU_FILES, NODES, Control, SiteConfig
+from tests.slurm.twin import SETS, Run, Shape, Submitted, submit, wait_until_recorded, workload
 
 USERS = {"alice": 2001, "bob": 2002, "carol": 2003, "dave": 2004, "erin": 2005, "frank": 2006}
 ACCOUNTS = {"lab": ("alice", "bob", "carol", "cpsched", "root"), "chem": ("dave", "erin", "frank")}
@@ -287,15 +289,11 @@ def measure(slurm: Slurm, config: SiteConfig, run: Run, jobs: Sequence[Submitted
     ids = submit(slurm, run, jobs)
     assert len(ids) == len(jobs), f"{config.name}: Slurm refused {len(jobs) - len(ids)} submissions"
     try:
-        wait_until(
-            lambda: not slurm.run("squeue", "-h", "--all").strip(), MAX_RUN_S, "all jobs have ended", every_s=1.0
-        )
+        slurm.wait_until_empty(MAX_RUN_S)
     except AssertionError:
         print(slurm.run("squeue", "--all", "--format=%i %P %T %r %y %N"), file=sys.stderr)
         slurm.run("sh", "-c", "squeue -h --all --format=%A | sort -u | xargs -r scancel")
-    wait_until(
-        lambda: "Unknown" not in slurm.run("sacct", "-aXnPo", "End", "-j", ",".join(ids)), 60, "all are recorded"
-    )
+    wait_until_recorded(slurm, ids)
     ended = slurm.sacct(ids)
     records = slurm.run("sacct", "-aXnPDo", "JobID,State", "-j", ",".join(ids)).split()
     preempted = Counter(record.partition("|")[0] for record in records if record.endswith(PREEMPTED))
@@ -377,34 +375,28 @@ def run_config(
     return Result(config, control, reasons, others, left, alone, ours)
 
 
-def chosen(names: Sequence[str], count: int | None, first: int) -> list[SiteConfig]:
-    """Return the named configurations, `count` configurations from number `first` on in rotation, or all."""
-    known = {name: config for config in CONFIGS for name in (config.name, config.cluster)}
-    for name in names:
-        if name not in known:
-            raise SystemExit(f"--site={name}: must be one of {', '.join(config.name for config in CONFIGS)}")
-    if names:
-        return [known[name] for name in names]
-    return [CONFIGS[(first + at) % len(CONFIGS)] for at in range(count or len(CONFIGS))]
-
-
 def main() -> int:
     """Run as a command; return the status."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--site", action="append", help="a configuration, such as site07; default: all")
-    parser.add_argument("--count", type=int, help="the number of configurations")
+    parser.add_argument(
+        "--site", action="append", choices=BY_CLUSTER, metavar="NAME",
+        help="a configuration, such as site07; default: all, or as many as --count states",
+    )  # fmt: skip
+    parser.add_argument("--count", type=int, default=len(CONFIGS), help="the number of configurations")
     parser.add_argument(
         "--first", type=int, default=0, help="the number of the first of these; taken modulo their number"
     )
     parser.add_argument("--jobs", type=int, default=JOBS)
     parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--dispatcher", default="easy")
+    parser.add_argument("--dispatcher", choices=DISPATCHERS.names(), metavar="NAME", default="easy")
     parser.add_argument("--choose-victims", action="store_true", help="the bridge chooses which jobs are preempted")
     wanted = parser.parse_args()
-    slurm, results = Slurm(), []
-    try:
+    rotated = [CONFIGS[(wanted.first + at) % len(CONFIGS)] for at in range(wanted.count)]
+    configs = [BY_CLUSTER[name] for name in wanted.site or ()] or rotated
+    results = []
+    with closing(Slurm()) as slurm:
         prepare(slurm)
-        for config in chosen(wanted.site or (), wanted.count, wanted.first):
+        for config in configs:
             began_s = time.monotonic()
             try:
                 result = run_config(slurm, config, wanted.jobs, wanted.seed, wanted.dispatcher, wanted.choose_victims)
@@ -414,8 +406,6 @@ def main() -> int:
             result = replace(result, took_s=time.monotonic() - began_s)
             results.append(result)
             print(row([*result.cells(), f"{result.took_s:.0f} s"]), flush=True)
-    finally:
-        slurm.close()
     print("", row(COLUMNS), row("---" for _ in COLUMNS), *(row(result.cells()) for result in results), sep="\n")
     bad = [result.config.name for result in results if result.bad]
     print(f"not as expected: {', '.join(bad)}" if bad else f"all {len(results)} as expected")

@@ -11,14 +11,16 @@ Jobs and Slurm's intervals are about ten times shorter than on a site, so estima
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from tests.slurm.harness import Slurm, docker, wait_until
-from tests.slurm.twin import MOST_WAIT_S, RUNS, submit, workload
+from tests.slurm.harness import Slurm, docker
+from tests.slurm.twin import RUNS, run_to_end, workload
 
 RECORDED_RUNS = ("single", "wide", "arrays", "short", "usual")
 """Workloads whose jobs are completely described by accounting records."""
@@ -42,21 +44,10 @@ def record_run(slurm: Slurm, name: str, count: int, seed: int, folder: Path) -> 
             "exec", "--detach", "--user", "cpsched", container, "sh", "-c", f"{recorder} --every {RECORD_EVERY_S}"
         )  # fmt: skip
         try:
-            ids = submit(slurm, run, workload(run, count, seed))
-            wait_until(lambda: not slurm.run("squeue", "-h").strip(), MOST_WAIT_S, "all jobs have ended", every_s=2.0)
+            ids = run_to_end(slurm, run, workload(run, count, seed))
         finally:
             docker("exec", container, "pkill", "-INT", "-f", "record-slurm-estimates", check=False)
-        wait_until(
-            lambda: "Unknown" not in slurm.run("sacct", "-aXnPo", "End", "-j", ",".join(ids)), 60, "all are recorded"
-        )
-        sacct = (
-            "sacct",
-            "--allusers",
-            "--allocations",
-            "--duplicates",
-            "--parsable2",
-            f"--format={COLUMNS}",
-        )
+        sacct = ("sacct", "--allusers", "--allocations", "--duplicates", "--parsable2", f"--format={COLUMNS}")
         contents = {
             "jobs.txt": slurm.run("env", "TZ=UTC", *sacct, "--jobs", ",".join(ids)),
             "estimates.csv": docker("exec", container, "cat", ESTIMATES),
@@ -80,15 +71,17 @@ def compare_forecasts(folder: Path) -> dict[str, Any]:
         "--slurm-estimates": folder / "estimates.csv",
         "--zone": "UTC",
     }
-    accuracy = ["accuracy", "start-times", str(folder / "jobs.txt"), "--json"]
-    accuracy += [str(word) for pair in options.items() for word in pair]
-    found: dict[str, Any] = json.loads(subprocess.run([*program, *accuracy], check=True, stdout=subprocess.PIPE).stdout)
-    compared: dict[str, Any] = found["slurm_estimates"]
+    accuracy = ["accuracy", "start-times", folder / "jobs.txt", "--json", *itertools.chain(*options.items())]
+    report = subprocess.run([*program, *map(str, accuracy)], check=True, stdout=subprocess.PIPE).stdout
+    compared: dict[str, Any] = json.loads(report)["slurm_estimates"]
     return compared
 
 
-LINE = "{:10}" + " {:>10}" * 7
-HEADINGS = ("", "forecasts", "no estim.", "squeue s", "ours s", "ours %", "err sq. s", "err ours s")
+LINE = "{:10}" + " {:>14}" * 7
+HEADINGS = (
+    "workload", "forecasts", "squeue N/A", "squeue loss s", "our loss s", "our loss %", "squeue error s",
+    "our error s",
+)  # fmt: skip
 
 
 def format_comparison(name: str, found: dict[str, Any]) -> str:
@@ -110,15 +103,12 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True, help="where inputs are stored; stored runs are not repeated")
     wanted = parser.parse_args()
     print(LINE.format(*HEADINGS), flush=True)
-    slurm = Slurm()
-    try:
+    with closing(Slurm()) as slurm:
         for name in wanted.runs or RECORDED_RUNS:
             folder = wanted.out / name
             if not (folder / "jobs.txt").exists():
                 record_run(slurm, name, wanted.jobs, wanted.seed, folder)
             print(format_comparison(name, compare_forecasts(folder)), flush=True)
-    finally:
-        slurm.close()
 
 
 if __name__ == "__main__":

@@ -1,10 +1,12 @@
-"""Test advise mode on a real Slurm: jobs start in the advised order, only priorities change, and no job is held.
+"""Test the modes in which Slurm starts the jobs: advise changes only priorities, and shadow estimates a start.
 
-Each job requests all nodes, so that one runs at a time. The dispatcher prefers the shortest walltime, and the jobs are
-submitted with the longest first.
+In advise mode, each job requests all nodes, so that one runs at a time. The dispatcher prefers the shortest walltime,
+and the jobs are submitted with the longest first.
 """
 
 from __future__ import annotations
+
+import json
 
 import pytest
 
@@ -12,6 +14,8 @@ from tests.slurm.bridges import LiveBridge
 from tests.slurm.harness import Slurm, wait_until
 
 ALL = ("-N4", "--exclusive")
+LATE_S = 60
+"""Maximum seconds that Slurm's own passes and a slow machine may add to a start."""
 
 
 def advising(slurm: Slurm, name: str, **settings) -> LiveBridge:
@@ -32,16 +36,9 @@ def waiting(slurm: Slurm, count: int = 5, *options: str, script: str = "sleep 1"
     return [slurm.sbatch(*ALL, f"-t{10 + count - at}", *options, script=script) for at in range(count)]
 
 
-def factors(slurm: Slurm) -> dict[str, int]:
-    """Return the SiteFactor of every job that sprio shows, by job id."""
-    lines = slurm.run("sprio", "-h", "-o", "%i %S").splitlines()
-    return {words[0]: int(words[1]) for words in map(str.split, lines) if words}
-
-
 def order(slurm: Slurm) -> list[str]:
     """Return the ids of pending jobs that are not held, in Slurm's order."""
-    lines = [line.split() for line in slurm.run("sprio", "-h", "-o", "%i %Y").splitlines()]
-    priorities = {words[0]: int(words[1]) for words in lines if words}
+    priorities = slurm.sprio("Y")
     return sorted(priorities, key=lambda id: (-priorities[id], int(id)))
 
 
@@ -61,7 +58,7 @@ def test_jobs_start_in_advised_order_without_holds(slurm: Slurm) -> None:
         slurm.wait_for_state(jobs, "COMPLETED", 120)
     ran = slurm.wait_for_accounting(jobs)
     assert sorted(jobs, key=lambda job: ran[job].start_s or 0) == jobs[::-1]
-    assert not {"hold", "start", "release"} & set(bridge.events())
+    assert not bridge.transitions(), "no job is held, started or released"
 
 
 @pytest.mark.conformance
@@ -72,8 +69,8 @@ def test_stop_removes_own_points_and_keeps_admin_points(slurm: Slurm) -> None:
     with advising(slurm, "advise-stop"):
         others = jobs[:0:-1]
         wait_until(lambda: [job for job in order(slurm) if job in others] == others, 60, "the others are in order")
-        assert factors(slurm)[jobs[0]] == 777
-    assert {job: points for job, points in factors(slurm).items() if points} == {jobs[0]: 777}
+        assert slurm.sprio("S")[jobs[0]] == 777
+    assert {job: points for job, points in slurm.sprio("S").items() if points} == {jobs[0]: 777}
 
 
 @pytest.mark.conformance
@@ -84,20 +81,20 @@ def test_points_left_by_kill_are_removed_later(slurm: Slurm) -> None:
     bridge.start()
     until_advised(slurm, jobs[::-1])
     bridge.kill("KILL")
-    left = factors(slurm)
+    left = slurm.sprio("S")
     assert any(left.values())
     assert not any(job.held for job in slurm.squeue().values())
     bridge.start()
     bridge.wait_for_rounds(3)
-    assert factors(slurm) == left, "the next one goes on with them"
+    assert slurm.sprio("S") == left, "the next one goes on with them"
     bridge.kill("KILL")
     user_held = jobs[-1]
     slurm.run("scontrol", "hold", user_held)
     said = bridge.cpsched("release-all")
     assert "no job has a boost set by the bridge" in said
     slurm.run("scontrol", "release", user_held)
-    assert not any(factors(slurm).values())
-    assert set(factors(slurm)) == set(jobs)
+    assert not any(slurm.sprio("S").values())
+    assert set(slurm.sprio("S")) == set(jobs)
 
 
 @pytest.mark.conformance
@@ -107,12 +104,12 @@ def test_array_has_one_value_and_split_task_its_own(slurm: Slurm) -> None:
     array = slurm.sbatch(*ALL, "-t5", "--array=1-3", script="sleep 1")
     slurm.scontrol("update", f"JobId={array}_2", "SiteFactor=5")  # splits the task off the array's record
     with advising(slurm, "advise-array"):
-        wait_until(lambda: factors(slurm).get(array, 0) > 0, 60, "the array is raised")
+        wait_until(lambda: slurm.sprio("S").get(array, 0) > 0, 60, "the array is raised")
         assert order(slurm)[-1] == single
-        assert 5 in factors(slurm).values()
+        assert 5 in slurm.sprio("S").values()
         slurm.run("scancel", blocker)
         slurm.wait_for_state(single, "COMPLETED", 120)
-        wait_until(lambda: not slurm.run("squeue", "-h").strip(), 60, "all has ended")
+        slurm.wait_until_empty(60)
 
 
 @pytest.mark.conformance
@@ -125,3 +122,21 @@ def test_doctor_names_missing_configuration(slurm: Slurm) -> None:
     with slurm.configured("PriorityType=priority/basic"):
         said = bridge.cpsched("doctor", check=False)
         assert "set PriorityType=priority/multifactor" in " ".join(said.split())
+
+
+@pytest.mark.conformance
+def test_job_starts_by_estimate(slurm: Slurm) -> None:
+    with LiveBridge(slurm, "answers", mode="shadow") as bridge:
+        blocker = slurm.sbatch(*ALL, "-t2", script="sleep 15", user="bob")
+        slurm.wait_for_state(blocker, "RUNNING")
+        bridge.wait_for_rounds(2)
+        words = ("--nodes", "4", "--time", "1", "--exclusive", "--json")
+        first = json.loads(bridge.cpsched("estimate-start", *words).splitlines()[-1])[0]
+        assert first["now_s"] <= first["planned_s"] <= first["now_s"] + 2 * 60 + LATE_S
+        assert first["likely_from_s"] <= first["likely_to_s"]
+        assert not first["calibrated"]
+
+        job = slurm.sbatch(*ALL, "-t1", script="sleep 3")
+        slurm.wait_for_state(job, "COMPLETED", 120)
+        start_s = slurm.wait_for_accounting([job])[job].start_s or 0
+        assert first["now_s"] <= start_s <= first["planned_s"] + LATE_S

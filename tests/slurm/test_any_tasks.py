@@ -11,10 +11,8 @@ from __future__ import annotations
 import os
 import random
 
-import pytest
-
 from tests.slurm.bridges import LiveBridge, Step
-from tests.slurm.harness import Slurm, wait_until
+from tests.slurm.harness import Slurm
 
 JOBS, SEED = int(os.environ.get("CPSCHED_TASKS_JOBS", "80")), 18
 MOST_OTHERWISE = 0.1
@@ -75,11 +73,6 @@ def was_left(steps: list[Step] | None) -> bool:
     return any(step.after == "releasing" for step in steps or [])
 
 
-def left_because(steps: list[Step]) -> str:
-    """Return the reason for which the bridge left a job to Slurm."""
-    return next(step.why for step in steps if step.after == "releasing")
-
-
 STARTED, OTHERWISE = "started on the planned nodes", "started with a different distribution: "
 
 
@@ -99,31 +92,23 @@ def as_it_should(steps: list[Step] | None) -> bool:
     return given_back.round - steps[0].round <= CYCLES
 
 
-def test_each_job_runs_as_planned_or_is_left_at_once(slurm: Slurm, capsys: pytest.CaptureFixture[str]) -> None:
+def test_each_job_runs_as_planned_or_is_left_at_once(slurm: Slurm) -> None:
     wanted = startable(slurm, requests(JOBS, SEED))
     assert len(wanted) > JOBS / 2
     slurm.plugin(on=True)
     with LiveBridge(slurm, "tasks", policy={"dispatcher": "easy"}, start={"timeout_s": 15}) as bridge:
         ids = submit(slurm, wanted)
-        wait_until(lambda: not slurm.run("squeue", "-h").strip(), 500, "an empty queue", every_s=1.0)
+        slurm.wait_until_empty(500)
         bridge.wait_for_rounds(2)
         ran = slurm.wait_for_accounting(ids)
         assert {job: ran[job].state for job in ids} == dict.fromkeys(ids, "COMPLETED")
         history = bridge.transitions()
         asked = dict(zip(ids, (options for options, _ in wanted), strict=True))
-        wrong = {asked[job]: history.get(job) for job in ids if not as_it_should(history.get(job))}
-        otherwise = bridge.metric("cpsched_placement_mismatches_total")
-        left = {asked[job]: left_because(history[job]) for job in ids if was_left(history.get(job))}
-        postponed = bridge.events().count("start_postponed")
-        span_s = max(job.end_s or 0 for job in ran.values()) - min(job.submit_s for job in ran.values())
-        with capsys.disabled():
-            print(f"\n{len(ids)} jobs: {len(ids) - len(left)} planned, {len(left)} left to Slurm, ", end="")
-            print(f"{otherwise:.0f} carried out otherwise, {postponed} postponements; {span_s} s")
-            for options, why in sorted(left.items()):
-                print(f"  left: {options}: {why}")
-            for options, steps in sorted(wrong.items()):
-                print(f"  wrong: {options}: {steps}")
-        assert not wrong
-        assert sum(step.after == "running" for steps in history.values() for step in steps) > (len(ids) - len(left)) / 2
+        assert {asked[job]: history.get(job) for job in ids if not as_it_should(history.get(job))} == {}
+        left = [asked[job] for job in ids if was_left(history.get(job))]
+        print(f"{len(left)} of {len(ids)} jobs are left to Slurm: {sorted(left)}")
+        why = [step.why for steps in history.values() for step in steps if step.after == "running"]
+        assert len(why) > (len(ids) - len(left)) / 2
+        otherwise = sum(reason.startswith(OTHERWISE) for reason in why)
+        assert otherwise == bridge.metric("cpsched_placement_mismatches_total")
         assert otherwise <= MOST_OTHERWISE * len(ids)
-        assert otherwise == sum(step.why.startswith(OTHERWISE) for steps in history.values() for step in steps)

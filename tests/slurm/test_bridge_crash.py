@@ -4,24 +4,23 @@ from __future__ import annotations
 
 import random
 import time
+from collections import Counter
 
 import pytest
 
 from tests.slurm.bridges import LiveBridge
 from tests.slurm.harness import KILLS, TRANSPORT, Slurm, wait_until
 
+pytestmark = pytest.mark.usefixtures("plugin_on")
+
 
 def starts_of(slurm: Slurm, log: str) -> dict[str, int]:
     """Return how often each job's script ran, by the word that the script logs."""
-    counts: dict[str, int] = {}
-    for word in slurm.run("sh", "-c", f"cat {log} 2>/dev/null || true").split():
-        counts[word] = counts.get(word, 0) + 1
-    return counts
+    return Counter(slurm.run("sh", "-c", f"cat {log} 2>/dev/null || true").split())
 
 
 def test_kills_during_burst_lose_and_repeat_no_job(slurm: Slurm) -> None:
     """The bridge is killed `CPSCHED_SIGKILLS` times (default 10) among single-node jobs, wide jobs and array tasks."""
-    slurm.plugin(on=True)
     log = f"/home/alice/starts-{time.monotonic_ns()}"
     name = "${SLURM_ARRAY_JOB_ID:-$SLURM_JOB_ID}${SLURM_ARRAY_TASK_ID:+_$SLURM_ARRAY_TASK_ID}"
     note = f"echo {name} >>{log}; sleep 2"
@@ -40,7 +39,7 @@ def test_kills_during_burst_lose_and_repeat_no_job(slurm: Slurm) -> None:
         bridge.start(wait=kill % 4 != 0 or kill == KILLS - 1)  # most kills hit a busy bridge
         time.sleep(choose.uniform(0.0, 2.0))
     try:
-        wait_until(lambda: not slurm.run("squeue", "-h").strip(), 180 + 10 * KILLS, "all jobs have ended", every_s=1.0)
+        slurm.wait_until_empty(180 + 10 * KILLS)
         bridge.wait_for_rounds(2)
         ran = slurm.sacct({job.partition("_")[0] for job in jobs})
         print(f"{len(jobs)} jobs and tasks through {KILLS} kills")
@@ -73,7 +72,6 @@ done | /usr/bin/scontrol
 @pytest.mark.conformance
 @pytest.mark.skipif(TRANSPORT != "cli", reason="pyslurm pins and releases in one change: nothing is between")
 def test_kill_between_pin_and_release_starts_each_job_once(slurm: Slurm) -> None:
-    slurm.plugin(on=True)
     log = f"/home/alice/starts-{time.monotonic_ns()}"
     note = f"echo $SLURM_JOB_ID >>{log}; sleep 2"
     bridge = LiveBridge(slurm, "between")

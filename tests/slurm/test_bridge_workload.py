@@ -1,4 +1,4 @@
-"""Test 300 mixed jobs of ordinary users: all run on the decided nodes, and the holds of other jobs stay unchanged."""
+"""Test jobs of ordinary users: 300 mixed ones, bursts with the default policy and a rate limit, and dependencies."""
 
 from __future__ import annotations
 
@@ -7,8 +7,12 @@ import statistics
 
 import pytest
 
+from cpsched_bridge.settings import PolicySettings
 from tests.slurm.bridges import LiveBridge
-from tests.slurm.harness import Slurm, wait_until
+from tests.slurm.harness import RELEASE, Slurm, wait_until
+from tests.slurm.inside import bridge_files
+
+pytestmark = pytest.mark.usefixtures("plugin_on")
 
 KINDS = {
     "one core": ["-n1"],
@@ -46,14 +50,18 @@ def submissions(count: int, seed: int) -> tuple[str, int]:
     return "j=\n" + "\n".join(lines), len(lines)
 
 
-def test_300_mixed_jobs_complete_where_decided(slurm: Slurm, capsys: pytest.CaptureFixture[str]) -> None:
-    slurm.plugin(on=True)
+def test_300_mixed_jobs_complete_where_decided(slurm: Slurm) -> None:
+    """The holds of other jobs stay unchanged."""
     with LiveBridge(slurm, "workload", start={"timeout_s": 15}) as bridge:
         script, lines = submissions(300, seed=7)
         held = slurm.burst(5, "-H", "-n1", "-t1")
         jobs = slurm.run("bash", "-s", user="alice", stdin=script, timeout_s=300).split()
         assert len(jobs) == lines
-        wait_until(lambda: waiting_are(slurm, held), 240, "all jobs but the held ones have ended", every_s=1.0)
+
+        def waiting_are_held() -> bool:
+            return set(slurm.run("squeue", "-h", "-o", "%A").split()) == set(held)
+
+        wait_until(waiting_are_held, 240, "all jobs but the held ones have ended", every_s=1.0)
         bridge.wait_for_rounds(2)
         wait_until(lambda: {job.state for job in slurm.sacct(jobs).values()} == {"COMPLETED"}, 60, "accounting has all")
         ran = slurm.sacct(jobs)
@@ -65,25 +73,82 @@ def test_300_mixed_jobs_complete_where_decided(slurm: Slurm, capsys: pytest.Capt
         assert {job: tuple(sorted(ran[job].nodes)) for job in decided} == decided
         assert {job.restarts for job in ran.values()} == {0}
         assert not [job for job in held if job in ledger and ledger[job].state != "free"]
-        replayed = bridge.cpsched("journal", "replay", "--all")
-        assert ", 0 different" in replayed
-        report(capsys, bridge, ran, decided, replayed)
+        assert ", 0 different" in bridge.cpsched("journal", "replay", "--all")
 
 
-def waiting_are(slurm: Slurm, held: list[str]) -> bool:
-    """Return whether only the jobs in `held` are still in the queue."""
-    return set(slurm.run("squeue", "-h", "-o", "%A").split()) == set(held)
+FAILURES = "select detail from events where kind = 'fallback' and detail like 'the fallback decides:%'"
+ENOUGH = 5
+"""Minimum number of rounds with pending jobs that the default policy decides."""
 
 
-def report(capsys, bridge: LiveBridge, ran, decided, replayed: str) -> None:
-    late = sorted(bridge.latencies_s())
-    phases = bridge.seconds()
-    observed = [p["observe"] for p in phases if "observe" in p]
-    span_s = max(j.end_s for j in ran.values()) - min(j.submit_s for j in ran.values())
-    with capsys.disabled():
-        print(f"\n{len(ran)} jobs in {span_s} s, {len(decided)} placed by the bridge, each on the nodes decided")
-        print(
-            f"decision to seen RUNNING, 1 s polling, n={len(late)}: median {statistics.median(late):.2f} s, "
-            f"p99 {late[int(0.99 * (len(late) - 1))]:.2f} s, max {late[-1]:.2f} s"
-        )
-        print(f"observe: median {statistics.median(observed) * 1000:.0f} ms; replay: {replayed.strip()}")
+@pytest.mark.conformance
+def test_default_policy_decides_without_fallback(slurm: Slurm) -> None:
+    """Other live tests use `easy`, which starts quickly and runs in the bridge's process.
+
+    If a policy fails, the fallback decides and jobs still start, so only an event reports the failure.
+    """
+    default = PolicySettings().dispatcher
+    with LiveBridge(slurm, "default", policy={}) as bridge:
+
+        def decided() -> list[tuple[str, str]]:
+            """Return the dispatcher and error of each round since the default policy first decided."""
+            found = bridge.files.call(bridge_files.dispatchers, bridge.state)
+            names = [dispatcher for dispatcher, _ in found]
+            return found[names.index(default) :] if default in names else []
+
+        def failures() -> list[list[str]]:
+            return bridge.query("journal", FAILURES)
+
+        jobs = slurm.burst(60, "-N3", "--exclusive", "-t1", script="sleep 3")
+        bridge.wait_until(lambda: failures() or len(decided()) >= ENOUGH, 300, f"{default} decides")
+        slurm.run("scancel", *jobs, user="alice")
+        assert failures() == []
+        assert {(dispatcher, failure) for dispatcher, failure in decided()} == {(default, "")}
+
+
+@pytest.mark.conformance
+@pytest.mark.skipif(RELEASE["slurm"] == "22.05", reason="slurmctld limits calls from 23.02 on")
+def test_burst_starts_under_slurm_rate_limit(slurm: Slurm) -> None:
+    """No start fails under Slurm's default limit: 30 calls, and 2 more per second."""
+    limited = LiveBridge(slurm, "limited", options={"transport": "auto"})
+    with slurm.configured("SlurmctldParameters=rl_enable"), limited as bridge:
+        jobs = slurm.burst(40, "-n1", "-t5", script="sleep 120")
+        slurm.wait_for_state(jobs, "RUNNING", 120)
+        assert "cli: " in bridge.log()
+        assert not bridge.events("start_failed", "start_refused")
+
+
+DEPENDENCIES = ("afterok", "afterany", "afternotok", "after", "aftercorr", "singleton")
+
+
+def test_dependent_jobs_do_not_wait_for_check_of_slurmctld(slurm: Slurm, capsys: pytest.CaptureFixture[str]) -> None:
+    """slurmctld checks the dependencies of held jobs once a minute, so they would wait for half a minute on average."""
+    with LiveBridge(slurm, "dependencies"):
+        pairs = [_pair(slurm, kind) for kind in DEPENDENCIES for _ in range(3)]
+        slurm.wait_for_state([child for child, _, _ in pairs], "COMPLETED", 90)
+        ran = slurm.sacct()
+        waits = {kind: [] for kind in DEPENDENCIES}
+        for child, parent, kind in pairs:
+            since_s = ran[parent].start_s if kind == "after" else ran[parent].end_s
+            waits[kind].append(ran[child].start_s - since_s)
+        with capsys.disabled():
+            print(f"\nfrom the parent's end to the dependent's start, in whole seconds: {waits}")
+        assert all(wait >= 0 for each in waits.values() for wait in each), "none started before it might"
+        assert statistics.median(wait for each in waits.values() for wait in each) < 15
+
+
+def _pair(slurm: Slurm, kind: str) -> tuple[str, str, str]:
+    """Submit a job that depends on another. Return both ids and the kind; for arrays, the ids of one task each."""
+    options = ("-n1", "-t1")
+    end = "exit 1" if kind == "afternotok" else "exit 0"
+    script = f"sleep 2; {end}"
+    if kind == "aftercorr":
+        parent = slurm.sbatch("--array=1-2", *options, script=script)
+        child = slurm.sbatch("--array=1-2", f"--dependency=aftercorr:{parent}", *options, script="true")
+        return f"{child}_2", f"{parent}_2", kind
+    if kind == "singleton":
+        name = f"--job-name=only-{slurm.sbatch('--begin=now+1hour')}"
+        parent = slurm.sbatch(name, *options, script=script)
+        return slurm.sbatch(name, "--dependency=singleton", *options, script="true"), parent, kind
+    parent = slurm.sbatch(*options, script=script)
+    return slurm.sbatch(f"--dependency={kind}:{parent}", *options, script="true"), parent, kind

@@ -1,28 +1,18 @@
 """Test the dead-man timer without a bridge: it releases exactly the jobs that are held for the bridge."""
 
-import time
-from collections.abc import Iterator
-
 import pytest
 
-from tests.slurm.bridges import LiveBridge
-from tests.slurm.harness import Slurm, wait_until
+from tests.slurm.harness import Slurm
 
 HEARTBEAT = "/var/lib/cpsched/heartbeat"
 
 
 @pytest.fixture
-def waiting(slurm: Slurm) -> Iterator[Slurm]:
-    """Yield a cluster with the plugin on, and without a dead-man container or heartbeat file."""
+def waiting(slurm: Slurm) -> Slurm:
+    """Return a cluster whose plugin holds jobs, without a dead-man container or heartbeat file."""
     slurm.plugin(on=True, begin_delay_s=0)
     slurm.run("rm", "-f", HEARTBEAT)
-    yield slurm
-    slurm.plugin(on=False)
-    slurm.run("rm", "-f", HEARTBEAT)
-
-
-def beat(slurm: Slurm, age_s: int = 0) -> None:
-    slurm.run("touch", "--date", f"@{int(time.time()) - age_s}", HEARTBEAT)
+    return slurm
 
 
 def deadman(slurm: Slurm, *arguments: str) -> str:
@@ -30,13 +20,9 @@ def deadman(slurm: Slurm, *arguments: str) -> str:
     return slurm.run("env", *settings, "cpsched-deadman", *arguments, user="cpsched")
 
 
-@pytest.mark.parametrize("age_s", [None, 65, 100_000, -100_000])
-def test_stale_or_missing_heartbeat_releases_jobs(waiting: Slurm, age_s: int | None) -> None:
-    """A heartbeat in the future also counts as stale: the clock may be set back after the bridge has died."""
+def test_missing_heartbeat_releases_jobs(waiting: Slurm) -> None:
     jobs = [waiting.sbatch(), waiting.sbatch("--nodes=2"), waiting.sbatch("--gres=gpu:1", "--nodes=1")]
     array = waiting.sbatch("--array=1-3")
-    if age_s is not None:
-        beat(waiting, age_s)
     assert "released 4 held jobs" in deadman(waiting)
     waiting.wait_for_state(jobs, "COMPLETED", 30)
     waiting.wait_until(
@@ -72,32 +58,12 @@ def test_keeps_hold_that_bypassed_plugin(waiting: Slurm) -> None:
         waiting.scontrol("requeuehold", job, user=user)
         requeued[user] = job
     waiting.wait_until(lambda: all(waiting.job(job).held for job in requeued.values()), 30, "both are requeued on hold")
+    assert not any("bridge:" in waiting.job(job).comment for job in requeued.values())
     before = waiting.squeue(states="pending")
     deadman(waiting)
     assert waiting.squeue(states="pending") == before
     waiting.scontrol("release", requeued["alice"], user="alice")
     assert not waiting.job(requeued["alice"]).held
-
-
-def test_releases_jobs_known_only_to_ledger(slurm: Slurm) -> None:
-    """A job submitted while the plugin is off has no mark. The dead-man script releases it by `cpsched release-all`."""
-    slurm.plugin(on=False)
-    bridge = LiveBridge(slurm, "ledger", heartbeat="/tmp/no-heartbeat")
-    fill = slurm.burst(4, "-N1", "-n16", "-t5", script="sleep 300")
-    slurm.wait_for_state(fill, "RUNNING", 30)
-    with bridge:
-        job, admin = slurm.sbatch("-n2", "-t5"), slurm.sbatch("-n2", "-t5", "--begin=now+1hour")
-        slurm.scontrol("hold", admin, user="root")
-        wait_until(lambda: slurm.job(job).held and bridge.ledger()[job].state == "held", 30, "the bridge holds it")
-        bridge.kill("KILL")
-        assert slurm.job(job).admin_comment == ""
-        run = f"python -c 'from cpsched_bridge.program.cli import main; main()' $@ --config {bridge.config}"
-        bridge.shell(f"cat >{bridge.state}/release && chmod +x {bridge.state}/release", stdin=f"#!/bin/sh\n{run}\n")
-        settings = f"CPSCHED_HEARTBEAT={bridge.state}/none CPSCHED_DEADMAN_LEDGER='{bridge.state}/release release-all'"
-        said = bridge.shell(f"{settings} bash /src/deploy/systemd/cpsched-deadman")
-    assert "from the ledger: the bridge no longer holds any job" in said
-    assert not slurm.job(job).held
-    assert slurm.job(admin).held
 
 
 @pytest.mark.conformance
@@ -108,16 +74,12 @@ def test_releases_array_tasks_besides_running_ones(waiting: Slurm) -> None:
     for task in tasks:
         waiting.scontrol("update", f"JobId={task}", "ReqNodeList=n2", user="cpsched")
         waiting.scontrol("release", task, user="cpsched")
-
-    def state(task: str, wanted: str) -> bool:
-        return waiting.squeue(tasks=True)[task].state == wanted
-
-    waiting.wait_until(lambda: all(state(task, "RUNNING") for task in tasks), 20, "both tasks run")
+    waiting.wait_for_state(tasks, "RUNNING", 20)
     waiting.scontrol("requeue", tasks[1])
-    waiting.wait_until(lambda: state(tasks[1], "PENDING"), 20, "one is requeued")
+    waiting.wait_for_state(tasks[1], "PENDING", 20)
     waiting.scontrol("hold", tasks[1], user="cpsched")
     assert "released 1 held jobs, cleared 1 node lists" in deadman(waiting)
-    seen = waiting.squeue(tasks=True)[tasks[1]]
+    seen = waiting.job(tasks[1])
     assert (seen.held, seen.required_nodes, seen.comment) == (False, "", "")
 
 

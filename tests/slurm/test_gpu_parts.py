@@ -8,12 +8,13 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.slurm.bridges import LiveBridge
 from tests.slurm.harness import CONF, RELEASE, Slurm
-from tests.slurm.inside import gpu_parts
+from tests.slurm.inside import adapter
 from tests.slurm.test_bridge_adapter import submit
 
 pytestmark = [
-    pytest.mark.slurm,
+    pytest.mark.usefixtures("shared_gpus"),
     pytest.mark.skipif(RELEASE["slurm"] < "24.11", reason="not tested with earlier releases"),
 ]
 
@@ -33,7 +34,7 @@ SHARED = re.compile(r"\b(?:shard|mps)(?::\w+)?:\d+\(([^)]*)\)")
 
 
 @pytest.fixture
-def shared_gpus(slurm: Slurm) -> Iterator[Slurm]:
+def shared_gpus(slurm: Slurm) -> Iterator[None]:
     before = slurm.run("cat", FILE)
     shape = re.search(r"^NodeName=n1 (.*?) Feature=", slurm.run("cat", CONF), re.MULTILINE)
     assert shape is not None
@@ -45,7 +46,7 @@ def shared_gpus(slurm: Slurm) -> Iterator[Slurm]:
         main = "PartitionName=main Nodes=n[1-4] Default=YES DefaultTime=60 MaxTime=60 State=UP"
         slurm.start_as("GresTypes=gpu,shard,mps", *nodes, main)
         slurm.wait_until(lambda: _all_idle(slurm), 90, "all nodes idle")
-        yield slurm
+        yield
     finally:
         slurm.run("sh", "-c", f"cat >{FILE}", service=slurm.node_host(), stdin=before)
 
@@ -63,9 +64,9 @@ PROBES = {
 }  # fmt: skip
 
 
-def test_job_fits_where_slurm_starts_it(shared_gpus: Slurm) -> None:
+def test_job_fits_where_slurm_starts_it(slurm: Slurm) -> None:
     """In the same state of the GPUs, the bridge and Slurm agree."""
-    slurm, draw = shared_gpus, random.Random(5)
+    draw = random.Random(5)
     outcomes = []
     for _ in range(2):
         slurm.plugin(on=False)
@@ -77,7 +78,7 @@ def test_job_fits_where_slurm_starts_it(shared_gpus: Slurm) -> None:
         for node, gres in ((node, gres) for node, kinds in PROBES.items() for gres in kinds):
             (job,) = submit(slurm, f"-x {','.join(NODE_GRES.keys() - {node})} --gres={gres}", script="sleep 600")
             used = SHARED.findall(slurm.scontrol("--details", "show", "nodes"))
-            fits = slurm.call(gpu_parts.list_fitting_nodes, job) == [node]
+            fits = slurm.call(adapter.list_fitting_nodes, job) == [node]
             slurm.scontrol("release", job)
             slurm.wait_until(lambda: _all_tested(slurm), 30)
             outcomes.append((fits, slurm.job(job).state == "RUNNING", node, gres, used))
@@ -94,16 +95,18 @@ def _all_tested(slurm: Slurm) -> bool:
     return all(job.reason in ("Resources", "Priority") for job in jobs)
 
 
-def test_manages_jobs_on_parts_of_gpus(shared_gpus: Slurm) -> None:
-    """All jobs are managed, start at once, and share no GPU beyond its parts."""
-    slurm, draw = shared_gpus, random.Random(3)
+def test_manages_jobs_on_parts_of_gpus(slurm: Slurm) -> None:
+    """All jobs are managed, and share no GPU beyond its parts: each starts on the decided nodes."""
+    draw = random.Random(3)
     requests = draw.choices(
         ["shard:1", "shard:2", "shard:3", "shard:4", "gpu:1", "gpu:2", "mps:30", "mps:60", "gpu:1g.5gb:1"], k=24
     )
     totals = "--gpus=1", "--gpus=a100:1", "--gpus=1g.5gb:2", "--gpus=1"
     jobs = submit(slurm, *(f"--gres={gres}" for gres in requests), "-N2 --gres=shard:2", *totals, script="sleep 4")
-    report = slurm.call(gpu_parts.run_all, 180, timeout_s=240)
-    assert report["faults"] == []
-    assert report["left"] == 0
-    assert max(report["cycles"]) > 4
-    slurm.wait_for_state(jobs, "COMPLETED", 60)
+    with LiveBridge(slurm, "gpu-parts") as bridge:
+        slurm.wait_for_state(jobs, "COMPLETED", 180)
+        bridge.wait_for_ends(jobs)
+        ran, ledger = slurm.wait_for_accounting(jobs), bridge.ledger()
+        assert {job: ran[job].nodes for job in jobs} == {job: ledger[job].nodes for job in jobs}
+        assert not bridge.events("unmanaged", "start_failed", "start_refused", "started_elsewhere")
+        assert max(each["starts"] for each in bridge.round_figures()) > 4

@@ -38,7 +38,7 @@ def test_job_with_failed_prolog_is_left_without_pin(slurm: Slurm) -> None:
         told = bridge.cpsched("why", job)
         assert f"held by the cluster until the job is released or changed: {HELD}" in told
         assert "administrator" not in told
-        assert "start_failed" not in bridge.events()
+        assert not bridge.events("start_failed")
     with LiveBridge(slurm, "mended"):
         slurm.scontrol("update", f"JobId={job}", "StartTime=now")
         slurm.scontrol("release", job)

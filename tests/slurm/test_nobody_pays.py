@@ -59,7 +59,7 @@ COUNT = int(os.environ.get("CPSCHED_HOPELESS_JOBS", "100"))
 
 
 @pytest.fixture
-def site(slurm: Slurm) -> Iterator[Slurm]:
+def site(slurm: Slurm) -> Iterator[None]:
     """Create partitions and QOS that exclude users, and a reservation for tomorrow."""
     sacctmgr, before = ("sacctmgr", "--immediate"), ["normal", "pair", "cores", "quick"]
     of_alice = (*sacctmgr, "modify", "user", "where", "name=alice", "set")
@@ -70,9 +70,8 @@ def site(slurm: Slurm) -> Iterator[Slurm]:
         slurm.run(*of_alice, f"QOS={','.join([*before, *QOS])}")
         for name, rule in PARTITIONS.items():
             slurm.scontrol("create", f"PartitionName={name}", "Nodes=n[1-4]", *rule.split())
-        tomorrow = ("StartTime=now+1day", "Duration=10", "Nodes=n1", "Users=alice")
-        slurm.scontrol("create", "reservation", "ReservationName=later", *tomorrow)
-        yield slurm
+        slurm.reserve("later", "Nodes=n1", start="now+1day", users="alice")
+        yield
     finally:
         slurm.reset()
         for name in PARTITIONS:
@@ -110,40 +109,23 @@ def wait_until_completed(slurm: Slurm, jobs: list[str], timeout_s: float) -> Non
     wait_until(completed, timeout_s, f"{len(jobs)} jobs are completed", every_s=1.0)
 
 
-def waits_s(slurm: Slurm, jobs: list[str]) -> list[int]:
-    """Return the wait times of these jobs in seconds, in ascending order."""
-    records = slurm.sacct(jobs).values()
-    return sorted(each.start_s - each.submit_s for each in records if each.start_s is not None)
-
-
-def test_30_kinds_of_unstartable_jobs_delay_no_other_user(site: Slurm) -> None:
-    slurm = site
+@pytest.mark.usefixtures("site")
+def test_30_kinds_of_unstartable_jobs_delay_no_other_user(slurm: Slurm) -> None:
     slurm.run("sbatch", "--parsable", "-o", "/dev/null", "-L", "matlab:4", "-n1", "--wrap", "sleep 1200")  # as root
     failed = slurm.sbatch("-n1", script="exit 1")
     slurm.wait_for_state(failed, "FAILED", 30)
     slurm.plugin(on=True, begin_delay_s=0)  # Slurm rejects some of these kinds if it tests them
     with LiveBridge(slurm, "nobody-pays", start={"timeout_s": 6}) as bridge:
-        alone = ordinary(slurm, 40)
-        wait_until_completed(slurm, alone, 180)
         waits = slurm.sbatch("-H", "-n1")
         kinds = flood(slurm, {"failed": failed, "waits": waits})
         beside = [job for _ in range(5) for job in ordinary(slurm, 20)]
         wait_until_completed(slurm, beside, 300)
         bridge.wait_for_rounds(40, timeout_s=300)
-        more = ordinary(slurm, 40)
-        wait_until_completed(slurm, more, 180)
+        wait_until_completed(slurm, ordinary(slurm, 40), 180)
         present = {job: each for job, each in slurm.squeue(states="PENDING").items() if job in kinds}
-        shown = Counter((kinds[job], each.reason) for job, each in present.items())
-        states, events = bridge.ledger(), Counter(bridge.events())
-        stands = Counter((kinds[job], states[job].state if job in states else "left") for job in present)
-        for what, found in (("reasons", shown), ("ledger", stands), ("events", events)):
-            print(what, *(f"{count:5} {each}" for each, count in sorted(found.items(), key=str)), sep="\n  ")
-        for when, jobs in (("alone", alone), ("beside them", beside), ("after a while", more)):
-            times = waits_s(slurm, jobs)
-            print(f"waits of {len(times)} jobs {when}: median {times[len(times) // 2]} s, longest {times[-1]} s")
-        print(bridge.cpsched("status"))
+        print("reasons", Counter((kinds[job], each.reason) for job, each in present.items()))
+        events = Counter(event.kind for event in bridge.events())
         started = {kind for job, kind in kinds.items() if job not in present}
-        print(f"kinds that this Slurm does start: {sorted(started)}")
         in_vain = [kind for kind in kinds.values() if kind not in started]
         assert len(in_vain) >= COUNT * 9 // 10
         assert len(set(in_vain)) >= 30
@@ -172,9 +154,9 @@ def test_every_slurm_reason_is_in_table(cluster: Slurm) -> None:
     assert names - REASONS.keys() <= {"", "?", "InvalidReason", "Invalid"}
 
 
-def test_slurm_gives_no_reason_for_excluded_account_if_released(site: Slurm) -> None:
+@pytest.mark.usefixtures("site")
+def test_slurm_gives_no_reason_for_excluded_account_if_released(slurm: Slurm) -> None:
     """Only jobs that were never held show PartitionConfig, so the bridge must read AllowAccounts and DenyAccounts."""
-    slurm = site
     partitions = ("allow-account", "deny-account")
     never_held = [slurm.sbatch("-p", name, "-n1", "-t1") for name in partitions]
     slurm.plugin(on=True, begin_delay_s=0)
@@ -187,9 +169,9 @@ def test_slurm_gives_no_reason_for_excluded_account_if_released(site: Slurm) -> 
     assert [slurm.job(job).reason for job in released] == ["None"] * 2
 
 
-def test_readmitted_job_starts(site: Slurm) -> None:
+@pytest.mark.usefixtures("site")
+def test_readmitted_job_starts(slurm: Slurm) -> None:
     """A partition that allows an account also allows its child accounts. A QOS may be allowed later."""
-    slurm = site
     slurm.plugin(on=True)
     slurm.scontrol("update", "PartitionName=allow-account", "AllowAccounts=root")
     with LiveBridge(slurm, "let-in", start={"timeout_s": 6}):

@@ -2,24 +2,15 @@
 holds.
 """
 
-from collections.abc import Iterator
-
 import pytest
 
 from tests.slurm.harness import SAYS_WHY, Slurm
 
 
 @pytest.fixture
-def plugin(slurm: Slurm) -> Iterator[Slurm]:
+def plugin(slurm: Slurm) -> Slurm:
     slurm.plugin(on=True, begin_delay_s=0)
-    yield slurm
-    slurm.plugin(on=False)
-
-
-@pytest.mark.conformance
-def test_new_job_is_held_and_marked(plugin: Slurm) -> None:
-    job = plugin.job(plugin.sbatch("--comment=my words"))
-    assert (job.held, job.admin_comment, job.comment) == (True, "bridge:wait", "my words")
+    return slurm
 
 
 IMPOSSIBLE = (
@@ -29,12 +20,12 @@ IMPOSSIBLE = (
 
 
 @pytest.mark.conformance
-@pytest.mark.parametrize("request_", IMPOSSIBLE)
-def test_slurm_rejects_impossible_request(slurm: Slurm, request_: str) -> None:
+def test_slurm_rejects_impossible_requests(slurm: Slurm) -> None:
     """Slurm tests the request of a delayed job, but not of a held one."""
     slurm.plugin(on=True)
-    message = slurm.refused("sbatch", *request_.split(), "--wrap=true", user="alice")
-    assert "Requested node configuration is not available" in message
+    for request in IMPOSSIBLE:
+        message = slurm.refused("sbatch", *request.split(), "--wrap=true", user="alice")
+        assert "Requested node configuration is not available" in message, request
     assert slurm.squeue(states="pending") == {}
 
 
@@ -58,13 +49,6 @@ def test_srun_job_is_held(plugin: Slurm) -> None:
     assert (job.held, job.admin_comment) == (True, "bridge:wait")
 
 
-def test_disabled_plugin_holds_no_job(slurm: Slurm) -> None:
-    slurm.plugin(on=False)
-    job = slurm.sbatch(script="true")
-    slurm.wait_for_state(job, "COMPLETED", 15)
-    assert slurm.job(job).admin_comment == ""
-
-
 def test_switch_needs_no_restart(slurm: Slurm) -> None:
     slurm.plugin(on=True, begin_delay_s=0)
     held = slurm.sbatch()
@@ -73,6 +57,7 @@ def test_switch_needs_no_restart(slurm: Slurm) -> None:
     slurm.plugin(on=True, begin_delay_s=0)
     held_again = slurm.sbatch()
     assert [slurm.job(j).held for j in (held, free, held_again)] == [True, False, True]
+    assert slurm.job(free).admin_comment == ""
 
 
 def test_scrontab_is_left_to_slurm(plugin: Slurm) -> None:
@@ -84,10 +69,11 @@ def test_scrontab_is_left_to_slurm(plugin: Slurm) -> None:
 
 @pytest.mark.conformance
 def test_owner_cannot_release_job_waiting_for_bridge(plugin: Slurm) -> None:
-    job = plugin.sbatch()
+    job = plugin.sbatch("--comment=my words")
     message = plugin.refused("scontrol", "release", job, user="alice")
     assert "waits for the cluster's scheduler" in message or not SAYS_WHY
-    assert plugin.job(job).held
+    seen = plugin.job(job)
+    assert (seen.held, seen.admin_comment, seen.comment) == (True, "bridge:wait", "my words")
 
 
 def test_job_submitted_held_belongs_to_owner(plugin: Slurm) -> None:

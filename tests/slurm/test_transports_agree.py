@@ -7,10 +7,12 @@ pyslurm reads before and after the other transport, so that a change in between 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
 
+from cpsched_bridge.adapters.slurm.translation import slurm_states
 from tests.slurm.harness import RELEASE, Slurm
 from tests.slurm.inside import adapter, transports
 
@@ -70,15 +72,7 @@ def test_auto_measures_both_transports(slurm: Slurm) -> None:
 
 @pytest.fixture
 def compared(slurm: Slurm) -> dict[str, Any]:
-    slurm.scontrol(
-        "create",
-        "reservation",
-        "reservationname=later",
-        "starttime=now+2days",
-        "duration=60",
-        "nodes=n1",
-        "users=alice",
-    )
+    slurm.reserve("later", "Nodes=n1", start="now+2days", users="alice")
     slurm.run("bash", "-c", SUBMIT, "submit", LETTER, FORGED, user="alice", timeout_s=300)
     return slurm.call(transports.compare, timeout_s=300)
 
@@ -88,8 +82,8 @@ def is_explained(kind: str, number: str, *facts: str) -> bool:
 
     Slurm's programs do not report the maximum number of nodes of a job that was cancelled before its start. They also
     do not report that a job was an array if the whole array was cancelled. pyslurm shows no unlimited time limit, and
-    no total of generic resources with types: the bridge asks for them only if the job is pending. Names of generic
-    resources may begin with `gres/`.
+    no total of generic resources with types: the bridge asks for them only if the job is pending, or for the total also
+    if it has nodes. Names of generic resources may begin with `gres/`.
     """
     cancelled = {("CANCELLED", name) for name in ("max_nodes", "array_id", "array_tasks_parallel", "time_limit")}
     name, *values = facts[-3:]
@@ -97,7 +91,7 @@ def is_explained(kind: str, number: str, *facts: str) -> bool:
         return True
     if name == "gres_per_node" and values[0].replace("gres/", "") == values[1]:
         return True
-    if name == "gres_per_job" and facts[0] != "PENDING" and values[0] == "{}":
+    if name == "gres_per_job" and facts[0] in slurm_states.ENDED_STATES and values[0] == "{}":
         return True
     return kind == "jobs" and (facts[1:] in EXPLAINED or facts[:2] in cancelled)
 
@@ -111,3 +105,57 @@ def test_both_transports_read_same_records(compared: dict[str, Any]) -> None:
     assert compared["layouts"] >= 2
     assert compared["guarded"] == [True, True]
     assert compared["outside"]
+
+
+TOPOLOGY_FILE = "/etc/slurm/topology.yaml"
+TOPOLOGIES = """
+- topology: trees
+  cluster_default: true
+  tree:
+    switches:
+      - {switch: s1, nodes: "n[1-2]"}
+      - {switch: s2, nodes: "n[3-4]"}
+- topology: blocks
+  block:
+    block_sizes: [2, 4]
+    blocks:
+      - {block: b1, nodes: "n[1-2]"}
+      - {block: b2, nodes: "n[3-4]"}
+      - {block: empty}
+- topology: plain
+  flat: true
+"""
+SWITCHES = {"n1": "s1", "n2": "s1", "n3": "s2", "n4": "s2"}
+LEAVES = {"n1": 0, "n2": 0, "n3": 1, "n4": 1}
+BLOCKS = {"n1": "b1", "n2": "b1", "n3": "b2", "n4": "b2"}
+
+
+@pytest.fixture
+def with_topologies(slurm: Slurm) -> Iterator[None]:
+    slurm.run("sh", "-c", f"cat > {TOPOLOGY_FILE}", stdin=TOPOLOGIES)
+    slurm.restart("slurmctld")
+    slurm.scontrol("update", "PartitionName=short", "Topology=plain")
+    slurm.scontrol("update", "PartitionName=gpu", "Topology=blocks")
+    try:
+        yield
+    finally:
+        for name in ("short", "gpu"):
+            slurm.scontrol("update", f"PartitionName={name}", "Topology=")
+        slurm.run("rm", TOPOLOGY_FILE)
+        slurm.restart("slurmctld")
+
+
+@pytest.mark.conformance
+@pytest.mark.skipif(RELEASE["slurm"] < "25.05", reason="topology.yaml came with 25.05")
+@pytest.mark.usefixtures("with_topologies")
+@pytest.mark.parametrize("transport", ["cli", *(["pyslurm"] if RELEASE["pyslurm"] else [])])
+def test_reads_topologies_of_topology_yaml(slurm: Slurm, transport: str) -> None:
+    """The setting `TopologyPlugin` still shows topology/flat, which Slurm does not use."""
+    seen = slurm.call(transports.read_topologies, transport)
+    plain = {"plugin": "", "networks": {}, "leaves": {}, "blocks": {}, "block_count": 0, "block_sizes": []}
+    trees = plain | {"plugin": "topology/tree", "networks": SWITCHES, "leaves": LEAVES}
+    blocks = plain | {"plugin": "topology/block", "networks": BLOCKS}
+    blocks |= {"blocks": LEAVES, "block_count": 3, "block_sizes": [2, 4]}
+    topologies = {"": trees, "trees": trees, "blocks": blocks, "plain": plain}
+    partitions = {"main": None, "short": "plain", "gpu": "blocks", "closed": None}
+    assert seen == [topologies, partitions, "topology/flat", ["topology/block", "topology/tree"]]

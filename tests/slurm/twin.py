@@ -20,20 +20,22 @@ import json
 import random
 import statistics
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmTwinDispatcher
-from cpsched.feasibility import amounts_by_node
 from cpsched.model import NEVER, Cluster, Job, Request, RunningJob, Snapshot
 from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched.site.admission import PendingJobLimitsAndUsage, decide_respecting_limits
 from cpsched.site.limit_checks import JobLimitAttributes, JobLimitTable
+from cpsched.slurm_text.hostlist import expand_hostlist
 from cpsched_sim.cluster.replay import ReplayOptions, replay
 from cpsched_sim.site.policy_file import SitePolicyFile, parse_site_policy_file
-from cpsched_sim.traces.trace_job import TraceJob
-from tests.slurm.harness import Slurm, expand, wait_until
+from cpsched_sim.traces.trace_jobs import TraceJob
+from tests.builders import free_beside
+from tests.slurm.harness import Slurm, wait_until
 
 MOST_WAIT_S = 1200
 """Time limit of a run in seconds."""
@@ -185,6 +187,20 @@ def submit(slurm: Slurm, run: Run, jobs: Sequence[Submitted]) -> list[str]:
     return slurm.run("bash", "-s", stdin="\n".join(lines), timeout_s=MOST_WAIT_S).split()
 
 
+def run_to_end(slurm: Slurm, run: Run, jobs: Sequence[Submitted], timeout_s: float = MOST_WAIT_S) -> list[str]:
+    """Submit all jobs, and return their ids when all have ended and are in the accounting database."""
+    ids = submit(slurm, run, jobs)
+    assert len(ids) == len(jobs), f"Slurm refused {len(jobs) - len(ids)} submissions"
+    slurm.wait_until_empty(timeout_s)
+    wait_until_recorded(slurm, ids)
+    return ids
+
+
+def wait_until_recorded(slurm: Slurm, ids: Sequence[str]) -> None:
+    ends = ("sacct", "-aXnPo", "End", "-j", ",".join(ids))
+    wait_until(lambda: "Unknown" not in slurm.run(*ends), 60, "all are recorded")
+
+
 @dataclass(frozen=True, slots=True)
 class Recorded:
     """The accounting record of a job or array task; seconds since the epoch."""
@@ -227,11 +243,7 @@ def carried_out(slurm: Slurm, run: Run, count: int, seed: int) -> tuple[str, lis
     parameters = f"SchedulerParameters={run.parameters},bf_max_job_test=2000,disable_job_shrink"
     with slurm.configured(parameters, "PriorityWeightAge=0"):
         config = slurm.run("scontrol", "show", "config")
-        ids = submit(slurm, run, jobs)
-        wait_until(lambda: not slurm.run("squeue", "-h").strip(), MOST_WAIT_S, "all jobs have ended", every_s=2.0)
-        wait_until(
-            lambda: "Unknown" not in slurm.run("sacct", "-aXnPo", "End", "-j", ",".join(ids)), 60, "all are recorded"
-        )
+        ids = run_to_end(slurm, run, jobs)
         return config, recorded(slurm, jobs, ids)
 
 
@@ -309,8 +321,10 @@ def lags_s(record: Sequence[Recorded]) -> list[int]:
             for at, other in enumerate(record)
             if other.submit_s <= job.start_s
         )
-        mine = set(expand(job.nodes))
-        ends = [other.end_s for other in record if mine & set(expand(other.nodes)) and other.end_s <= job.start_s]
+        mine = set(expand_hostlist(job.nodes))
+        ends = [
+            other.end_s for other in record if mine & set(expand_hostlist(other.nodes)) and other.end_s <= job.start_s
+        ]
         if first and ends and job.start_s - job.submit_s > LAG_MOST_S and job.start_s - max(ends) <= LAG_MOST_S:
             found.append(job.start_s - max(ends))
     return found
@@ -339,15 +353,13 @@ def choices(run: Run, config: str, record: Sequence[Recorded]) -> list[tuple[int
     estimates, site = {job.id: job.walltime_s for job in jobs}, policy_of(run)
     for now_s in sorted({job.start_s for job in record}):
         queue = [job for job, each in zip(jobs, record, strict=True) if each.submit_s <= now_s <= each.start_s]
-        free, running = cluster.capacity.copy(), []
+        running = []
         for job, each in zip(jobs, record, strict=True):
             if not each.start_s < now_s < each.end_s:
                 continue
-            placement = tuple((cluster.node_names.index(name), 1) for name in expand(each.nodes))
+            placement = tuple((cluster.node_names.index(name), 1) for name in expand_hostlist(each.nodes))
             running.append(RunningJob(job, each.start_s, placement))
-            for node, amounts in amounts_by_node(job.request, placement, cluster.capacity).items():
-                free[node] -= amounts
-        snapshot = Snapshot.of(now_s, cluster, free, queue, running, estimates, "walltime")
+        snapshot = Snapshot.of(now_s, cluster, free_beside(cluster, running), queue, running, estimates, "walltime")
         limits = limits_now(site, queue, running)
         made = decide_respecting_limits(
             snapshot, limits, lambda seen: SlurmTwinDispatcher(config=config).decide(seen, "starts")
@@ -356,8 +368,8 @@ def choices(run: Run, config: str, record: Sequence[Recorded]) -> list[tuple[int
     return found
 
 
-LINE = "{:10}" + " {:>10}" * 7
-COLUMNS = ("", "jobs", "chosen %", "extra %", "within %", "wait s", "twin's s", "lag s")
+LINE = "{:10}" + " {:>11}" * 7
+COLUMNS = ("workload", "jobs", "chosen %", "extra %", "within %", "wait s", "twin wait s", "lag s")
 
 
 def judged(name: str, config: str, record: Sequence[Recorded]) -> str:
@@ -393,15 +405,12 @@ def main() -> None:
             kept = json.loads(text)
             print(judged(kept["run"], kept["config"], [Recorded(**job) for job in kept["record"]]), flush=True)
         return
-    slurm = Slurm()
-    try:
+    with closing(Slurm()) as slurm:
         for name in wanted.runs or RUNS:
             config, record = carried_out(slurm, RUNS[name], wanted.jobs, wanted.seed)
             if wanted.out:
                 keep(wanted.out, name, config, record)
             print(judged(name, config, record), flush=True)
-    finally:
-        slurm.close()
 
 
 if __name__ == "__main__":

@@ -16,6 +16,7 @@ import re
 from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import closing
 from dataclasses import asdict, dataclass, replace
 from datetime import UTC, datetime
 from functools import partial
@@ -27,11 +28,12 @@ from cpsched.site.admission import PendingJobLimitsAndUsage
 from cpsched.site.preemption import PreemptionRules, VictimOrder
 from cpsched.site.preemption_plans import PreemptionSearch
 from cpsched.site.victims import PreemptibleJob
+from cpsched.slurm_text.hostlist import expand_hostlist
 from cpsched.slurm_text.preemption import parse_victim_order
-from tests.slurm.harness import OLD_SACCT, Slurm, expand, wait_until
+from tests.slurm.harness import OLD_SACCT, Slurm
 from tests.slurm.site_configs import ENFORCED, NODES, PLAIN, Control, SiteConfig
 from tests.slurm.sites import prepare, start
-from tests.slurm.twin import CORES, MEMORY_MIB, MIB_PER_CORE, MOST_WAIT_S, SETS, Run, Shape, submit, workload
+from tests.slurm.twin import CORES, MEMORY_MIB, MIB_PER_CORE, SETS, Run, Shape, run_to_end, workload
 
 ONE_GROUP_S = 1.0
 """Longest time between two victims of one preemptor that are compared together."""
@@ -147,13 +149,9 @@ def record_run(slurm: Slurm, type: str, mode: str, name: str, count: int, seed: 
     config = configuration(type, mode, name)
     start(slurm, config)
     jobs = workload(run, count, seed)
-    ids = submit(slurm, run, jobs)
-    assert len(ids) == len(jobs), f"Slurm refused {len(jobs) - len(ids)} submissions"
-    wait_until(lambda: not slurm.run("squeue", "-h").strip(), MOST_WAIT_S, "all jobs have ended", every_s=2.0)
-    listed = ",".join(ids)
-    wait_until(lambda: "Unknown" not in slurm.run("sacct", "-aXnPDo", "End", "-j", listed), 60, "all are recorded")
+    ids = run_to_end(slurm, run, jobs)
     array = () if OLD_SACCT else ("--array",)  # old releases list all tasks of an ended array without it
-    command = ["sacct", "-aXnPD", *array, "--format=JobID,JobIDRaw,Start,NodeList", "-j", listed]
+    command = ["sacct", "-aXnPD", *array, "--format=JobID,JobIDRaw,Start,NodeList", "-j", ",".join(ids)]
     rows = [line.split("|") for line in slurm.run("env", "SLURM_TIME_FORMAT=%s", *command).splitlines()]
     starts = [(int(raw), int(start_s), nodes) for _, raw, start_s, nodes in rows if start_s.isdigit()]
     submitted = dict(zip(map(int, ids), jobs, strict=True))
@@ -302,7 +300,7 @@ def twin_victims(
     positions = {each.id: each.position for each in segments}
     for segment in segments:
         request = request_of(run.shapes[segment.shape])
-        placement = tuple((int(name[1:]) - 1, 1) for name in expand(segment.nodes))
+        placement = tuple((int(name[1:]) - 1, 1) for name in expand_hostlist(segment.nodes))
         job = Job(segment.id, segment.start_s, 600, request, "alice", queue=segment.class_name)
         for node, used in amounts_by_node(request, placement, cluster.capacity).items():
             amounts.free[node] -= used
@@ -356,8 +354,7 @@ def main() -> None:
         for text in wanted.again.read_text().splitlines():
             print(row(read_record(text)), flush=True)
         return
-    slurm = Slurm()
-    try:
+    with closing(Slurm()) as slurm:
         prepare(slurm)
         for type, mode, name in itertools.product(wanted.types or TYPES, wanted.modes or MODES, wanted.runs or RUNS):
             record = record_run(slurm, type, mode, name, wanted.jobs, wanted.seed)
@@ -365,8 +362,6 @@ def main() -> None:
                 with wanted.out.open("a") as stream:
                     stream.write(json.dumps(asdict(record)) + "\n")
             print(row(record), flush=True)
-    finally:
-        slurm.close()
 
 
 if __name__ == "__main__":

@@ -35,43 +35,23 @@ def _records(state: str) -> list[RoundRecord]:
     return [journal.read_round(number) for number in journal.iterate_round_numbers()]
 
 
-def seconds(state: str) -> list[dict[str, float]]:
-    """Return the durations of every round's phases in seconds."""
-    return [dict(record.seconds) for record in _records(state)]
+def round_figures(state: str) -> list[dict[str, Any]]:
+    """Return each round's seconds by phase, decision path, numbers of queued jobs and starts, and `lookahead`'s limit.
 
-
-def work_limits(state: str) -> list[int | None]:
-    """Return the `work` limit of `lookahead` in every round, or None without a limit in seconds."""
-    return [(record.memory or {}).get("work") for record in _records(state)]
-
-
-def decided(state: str) -> list[tuple[str, int, int]]:
-    """Return, for every round, the decision path, the number of queued jobs, and the number of starts."""
-    return [(record.effort.path, len(record.queue), len(record.starts)) for record in _records(state)]
+    `work` is None without a limit in seconds.
+    """
+    return [
+        {
+            "seconds": dict(record.seconds), "path": record.effort.path, "queued": len(record.queue),
+            "starts": len(record.starts), "work": (record.memory or {}).get("work"),
+        }
+        for record in _records(state)
+    ]  # fmt: skip
 
 
 def dispatchers(state: str) -> list[tuple[str, str]]:
     """Return the dispatcher and the failure of each round with queued jobs."""
     return [(record.policy.dispatcher, record.failure) for record in _records(state) if record.queue]
-
-
-def latencies_s(state: str) -> list[float]:
-    """Return the seconds from each start decision to the round that observed the job as running."""
-    times: dict[int, tuple[float, float]] = {}
-    for record in _records(state):
-        observed = record.at_unix_s + record.seconds.get("observe", 0)
-        decision_s = sum(record.seconds.get(phase, 0) for phase in ("reconcile", "decide", "verify"))
-        times[record.number] = observed, observed + decision_s
-    starts: dict[int, int] = {}
-    latencies = []
-    for number, job, after in query(state, "state", "select round, job_id, after from transitions order by seq"):
-        if after == "starting":
-            starts[job] = number
-        elif after in ("running", "ended") and job in starts:
-            start = starts.pop(job)
-            if start in times and number in times:
-                latencies.append(times[number][0] - times[start][1])
-    return latencies
 
 
 def cpu_s(*pids: str) -> dict[str, float]:
