@@ -98,7 +98,7 @@ def studied(name: str, settings: Mapping[str, str]) -> Dispatcher:
     """
     rest = dict(settings)
     certain, equal = rest.pop("certain", "yes"), rest.pop("equal_jobs", "in-order")
-    found: Dispatcher = registry.build_dispatcher(name, rest)
+    found: Dispatcher = registry.DISPATCHERS.build(name, rest)
     if isinstance(found, ConstraintDispatcher | CpSatDispatcher):
         found.certain = certain == "yes"
     if isinstance(found, ConstraintDispatcher):

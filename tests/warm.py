@@ -242,6 +242,7 @@ def _become(order: tuple[list[str], str, dict[str, str]], streams: list[int]) ->
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
+    sys.dont_write_bytecode = bool(environment.get("PYTHONDONTWRITEBYTECODE"))  # read at the server's start
     if "numba" in sys.modules:  # which read the server's environment when it was imported
         sys.modules["numba.core.config"].reload_config()  # type: ignore[attr-defined]
     further = [path for path in environment.get("PYTHONPATH", "").split(os.pathsep) if path]

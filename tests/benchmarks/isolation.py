@@ -17,7 +17,7 @@ import numpy as np
 from cpsched.model import Cluster, ClusterState, Job, Request, RunningJob
 from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
-from cpsched.registry import build_dispatcher, build_predictor
+from cpsched.registry import DISPATCHERS, PREDICTORS
 from cpsched_bridge.cycle.isolated_dispatcher import IsolatedDispatcher
 
 NODES, CORES, ROUNDS = 500, 16, 40
@@ -68,12 +68,12 @@ def main(words: list[str]) -> None:
     """Print a row for each length of the queue."""
     print("CPU ms of a round's decision       jobs   in the bridge   with a process of its own: bridge + process")
     for queued in [int(word) for word in words] or [1_000, 10_000]:
-        alone, _ = rounds(Policy(build_predictor("walltime"), build_dispatcher("easy")), queued)
+        alone, _ = rounds(Policy(PREDICTORS.build("walltime"), DISPATCHERS.build("easy")), queued)
         apart = IsolatedDispatcher(PolicySpec("easy"))
         try:
             while apart.not_ready_reason():
                 time.sleep(0.1)
-            here, there = rounds(Policy(build_predictor("walltime"), apart), queued)
+            here, there = rounds(Policy(PREDICTORS.build("walltime"), apart), queued)
         finally:
             apart.close()
         print(f"{'':28}{queued:11} {alone:15.2f} {here:37.2f} + {there:.2f}", flush=True)

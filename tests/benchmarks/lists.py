@@ -27,11 +27,11 @@ from cpsched_sim import simulation
 from cpsched_sim.cluster.replay import Schedule, TraceReplay
 from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
 from cpsched_sim.simulation import ReplaySpec
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 from cpsched_sim.workloads.workload_loader import Workload, load
 from tests.benchmarks import run_parts
 from tests.builders import a_job
-from tests.traces import BLUE, KIT, KTH, trace
+from tests.traces import BLUE, GAIA, KIT, KTH, trace
 
 SPEED: tuple[tuple[str, str, str, int, int], ...] = (
     ("KTH", "easy", "counted", 150, 1000),
@@ -55,7 +55,7 @@ FOR_GOOD_S = 10**9
 
 def workload(name: str) -> Workload:
     """Return a shared trace with its system."""
-    files = {"KTH": (KTH, None), "BLUE": (BLUE, None), "KIT": (KIT, "kit-forhlr2")}
+    files = {"KTH": (KTH, None), "BLUE": (BLUE, None), "Gaia": (GAIA, None), "KIT": (KIT, "kit-forhlr2")}
     file, system = files[name]
     return load(trace(file), system)
 
@@ -69,7 +69,7 @@ Run = Callable[[TraceReplay], Schedule]
 
 def best(jobs: Sequence[TraceJob], cluster: Cluster, make: Callable[[], Dispatcher], run: Run) -> Schedule:
     """Return the faster of two replays."""
-    walltime = registry.build_predictor("walltime")
+    walltime = registry.PREDICTORS.build("walltime")
     runs = [run(TraceReplay(jobs, cluster, Policy(walltime, make()))) for _ in range(2)]
     return min(runs, key=lambda schedule: schedule.cpu_s)
 
@@ -81,7 +81,7 @@ def speed() -> None:
         work = workload(name)
 
         def make(name: str = dispatcher) -> Dispatcher:
-            return registry.build_dispatcher(name)
+            return registry.DISPATCHERS.build(name)
 
         ordinary = best(work.jobs, work.cluster, make, TraceReplay.run)
         compiled = best(work.jobs, work.cluster, make, TraceReplay.run_compiled)
@@ -109,7 +109,7 @@ def nodes() -> None:
             cluster, jobs = tile(work.cluster, work.jobs[:ROUND_JOBS], tiles)
             us = []
             for run in (TraceReplay.run, TraceReplay.run_compiled):
-                schedule = best(jobs, cluster, lambda: registry.build_dispatcher("easy"), run)
+                schedule = best(jobs, cluster, lambda: registry.DISPATCHERS.build("easy"), run)
                 decided = sum(n for path, n in schedule.paths.items() if path != "nothing-fits")
                 us.append(schedule.cpu_s / decided * 1e6)
             waits_s = sum(max(0, start - item.job.submit_s) for start, item in zip(schedule.start_s, jobs, strict=True))
@@ -151,7 +151,7 @@ def queue() -> None:
     work = workload("KIT")
     for length in (100, 1_000, 10_000):
         took = []
-        for dispatcher in (registry.build_dispatcher("easy"), ListDispatcher(reservations=8), ListDispatcher()):
+        for dispatcher in (registry.DISPATCHERS.build("easy"), ListDispatcher(reservations=8), ListDispatcher()):
             state = SimulatedCluster(work.cluster)
             for item in work.jobs[: length + 200]:
                 state.submit(item.job, item.run_s)

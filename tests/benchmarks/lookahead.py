@@ -22,22 +22,19 @@ from cpsched_sim.cluster.simulated_cluster import SimulatedCluster
 from cpsched_sim.simulation import simulate
 from cpsched_sim.systems.system_file import System, load_system
 from cpsched_sim.workloads.eurora_generator import generate_eurora_jobs
-from cpsched_sim.workloads.workload_loader import Workload, load
-from tests.benchmarks import run_parts
+from cpsched_sim.workloads.workload_loader import Workload
+from tests.benchmarks import lists, run_parts
 from tests.benchmarks.lists import copied, grown
-from tests.traces import BLUE, GAIA, KIT, KTH, trace
 
 EURORA_DAYS = 14
 
 
 def workload(name: str) -> Workload:
-    """A shared trace, with its system, or a generated Eurora."""
+    """Return a shared trace with its system, or a generated Eurora."""
     if name == "Eurora":
         jobs = generate_eurora_jobs(days=EURORA_DAYS, seed=1)
         return Workload("generated", "eurora", System(load_system("eurora")).cluster, jobs, {}, ())
-    files = {"KTH": (KTH, None), "BLUE": (BLUE, None), "Gaia": (GAIA, None), "KIT": (KIT, "kit-forhlr2")}
-    file, system = files[name]
-    return load(trace(file), system)
+    return lists.workload(name)
 
 
 @dataclass
@@ -66,7 +63,7 @@ def speed() -> None:
     """Print CPU time per decision, and its growth with the machine."""
     for name, wanted in (("KTH", "mean 0.2"), ("KIT", "median 0.2, p99 20"), ("Eurora", "p99 20")):
         work = workload(name)
-        timed = Timed(registry.build_dispatcher("lookahead"))
+        timed = Timed(registry.DISPATCHERS.build("lookahead"))
         simulate(work, timed)
         ms = timed.ms()
         print(
@@ -77,7 +74,7 @@ def speed() -> None:
     work = workload("KIT")
     for times in (1, 9, 85):
         cluster, jobs = grown(work.cluster, work.jobs[:6000], times)
-        timed = Timed(registry.build_dispatcher("lookahead"))
+        timed = Timed(registry.DISPATCHERS.build("lookahead"))
         simulate(Workload("grown", "kit", cluster, jobs, {}, ()), timed)
         print(f"  KIT grown to {cluster.size:7} nodes: mean {timed.ms().mean():.3f} ms CPU", flush=True)
 
@@ -86,13 +83,13 @@ def deep() -> None:
     """Print the time of one whole plan on KIT's nodes as the queue grows."""
     print("  a plan by number of queued jobs, ms CPU:    260 (3)  1,126 (30)  10,099 (500)")
     work = workload("KIT")
-    for dispatcher in (ListDispatcher(), registry.build_dispatcher("lookahead"), registry.build_dispatcher("easy")):
+    for dispatcher in (ListDispatcher(), registry.DISPATCHERS.build("lookahead"), registry.DISPATCHERS.build("easy")):
         row = []
         for length in (260, 1126, 10099):
             state = SimulatedCluster(work.cluster)
             for item in work.jobs[: length + 200]:
                 state.submit(item.job, item.run_s)
-            state.apply(registry.build_dispatcher("easy").decide(state.snapshot(), "starts").starts)
+            state.apply(registry.DISPATCHERS.build("easy").decide(state.snapshot(), "starts").starts)
             dispatcher.decide(state.snapshot())
             began = time.process_time()
             decision = dispatcher.decide(state.snapshot())
@@ -119,7 +116,7 @@ def deepest() -> None:
             state = SimulatedCluster(cluster)
             for item in jobs:
                 state.submit(item.job, item.run_s)
-            state.apply(registry.build_dispatcher("easy").decide(state.snapshot(), "starts").starts)
+            state.apply(registry.DISPATCHERS.build("easy").decide(state.snapshot(), "starts").starts)
             ms = []
             for _ in range(1 + DEEP_ROUNDS):
                 for ended in state.advance(state.next_end_s() or state.now_s):

@@ -16,7 +16,6 @@ from dataclasses import replace
 import numpy as np
 
 from cpsched.dispatchers.lookahead.lookahead_dispatcher import LookaheadDispatcher
-from cpsched.feasibility import amounts_by_node
 from cpsched.model import Job, RunningJob, Snapshot
 from cpsched.site.accounts import Qos
 from cpsched.site.preemption import PreemptionRules
@@ -24,7 +23,7 @@ from cpsched.site.site_policy import SitePolicy
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm.policy.preemptors import PreemptorsLeftToSlurm
 from cpsched_bridge.ports import Hold, Observation, PendingJob, PreemptionOptions
-from tests.builders import a_cluster, a_job
+from tests.builders import a_cluster, a_job, free_beside
 
 NODES, CORES = 1000, 64
 QUEUED, RUNNING = 10_000, 2_000
@@ -51,11 +50,7 @@ def record(running: Job) -> SlurmJob:
 def observation(now_s: int, running: Sequence[RunningJob], pending: Sequence[PendingJob]) -> Observation:
     """Return an observation of the cluster with these jobs."""
     cluster = a_cluster(NODES, CORES)
-    free = cluster.capacity.copy()
-    for each in running:
-        for node, amounts in amounts_by_node(each.job.request, each.placement, cluster.capacity).items():
-            free[node] -= amounts
-    return Observation(now_s, cluster, free, tuple(pending), tuple(running))
+    return Observation(now_s, cluster, free_beside(cluster, running), tuple(pending), tuple(running))
 
 
 class Case:

@@ -29,7 +29,7 @@ from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.cluster.replay import ReplayOptions
 from cpsched_sim.experiments.bootstrap_statistics import FloatArray
 from cpsched_sim.start_time_accuracy import StartForecastAccuracy, StartForecastReplay
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.traces.trace_jobs import TraceJob
 from cpsched_sim.workloads.workload_loader import load
 
 WINDOWS = {

@@ -11,7 +11,7 @@ import sys
 import time
 from collections import Counter
 
-from tests.chaos.history import History, advised, beset, blinded, history_of, leaving, preempting
+from tests.chaos.history import CHANGES, History, history_of
 from tests.chaos.shrink import shrunk
 from tests.chaos.world import play
 
@@ -38,11 +38,8 @@ def main() -> int:
     parser.add_argument("--kills", type=int, default=1000, help="maximum number of kills")
     parser.add_argument("--seed", type=int, default=1, help="seed of the first history; the next has the next seed")
     parser.add_argument("--histories", type=int, default=10**9, help="maximum number of histories")
-    parser.add_argument("--blind", action="store_true", help="with readings that do not show all of the bridge's jobs")
-    parser.add_argument("--beset", action="store_true", help="with an additional user whose jobs never start")
-    parser.add_argument("--leaving", action="store_true", help="with nodes that leave the configuration")
-    parser.add_argument("--advised", action="store_true", help="with a bridge that advises, and sometimes controls")
-    parser.add_argument("--preempting", action="store_true", help="with a bridge that stops jobs for others")
+    for name, change in CHANGES.items():
+        parser.add_argument(f"--{name}", action="store_true", help=(change.__doc__ or "").partition("\n")[0])
     given = parser.parse_args()
     counts: Counter[str] = Counter()
     began_s, wrong = time.process_time(), 0
@@ -50,11 +47,8 @@ def main() -> int:
         if counts["killed"] >= given.kills or counts["histories"] >= given.histories:
             break
         history = history_of(seed)
-        history = beset(history) if given.beset else history
-        history = leaving(history) if given.leaving else history
-        history = advised(history) if given.advised else history
-        history = preempting(history) if given.preempting else history
-        history = blinded(history) if given.blind else history
+        for name, change in CHANGES.items():
+            history = change(history) if getattr(given, name) else history
         verdict = play(history)
         counts += verdict.counts
         counts["histories"] += 1

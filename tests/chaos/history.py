@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 STEPS = 160
@@ -60,11 +61,6 @@ class History:
     preempts: bool = False
     """Whether some jobs may preempt others, and the bridge chooses the victims."""
 
-    @property
-    def kills(self) -> int:
-        """Return the number of times that the bridge is killed."""
-        return sum(step.kind == "kill" for step in self.steps)
-
 
 def history_of(seed: int) -> History:
     """Return the history of a seed.
@@ -80,24 +76,27 @@ def history_of(seed: int) -> History:
     return History(seed, plugin, not plugin or rng.random() < 0.7, rng.choice((0, 1, 1, 3)), tuple(steps))
 
 
+def _insert(
+    history: History, name: str, *kinds: tuple[str, int], numbers: int = 2, then: Sequence[Step] = ()
+) -> History:
+    """Return the history with steps inserted at random places: `times` of each kind."""
+    rng = random.Random(f"{history.seed}, {name}")
+    steps = list(history.steps)
+    for kind, times in kinds:
+        for _ in range(times):
+            at = rng.randrange(len(steps))
+            steps[at:at] = [Step(kind, *(rng.randrange(10**6) for _ in range(numbers))), *then]
+    return replace(history, steps=tuple(steps))
+
+
 def beset(history: History) -> History:
     """Return the same world with an additional user whose jobs never start."""
-    rng = random.Random(f"{history.seed}, beset")
-    steps = list(history.steps)
-    for _ in range(BESET):
-        at = rng.randrange(len(steps))
-        steps[at:at] = [Step("submit in vain", rng.randrange(10**6), rng.randrange(10**6))]
-    return replace(history, steps=tuple(steps))
+    return _insert(history, "beset", ("submit in vain", BESET))
 
 
 def leaving(history: History) -> History:
     """Return the same world with nodes that are removed from the configuration while jobs start on them."""
-    rng = random.Random(f"{history.seed}, leaving")
-    steps = list(history.steps)
-    for _ in range(LEAVING):
-        at = rng.randrange(len(steps))
-        steps[at:at] = [Step("node leaves", rng.randrange(10**6))]
-    return replace(history, steps=tuple(steps))
+    return _insert(history, "leaving", ("node leaves", LEAVING), numbers=1)
 
 
 def advised(history: History) -> History:
@@ -106,31 +105,27 @@ def advised(history: History) -> History:
     Without the plugin, no write fails. Otherwise, an administrator's hold after a release that the ledger could not
     record would look like a hold by the bridge.
     """
-    rng = random.Random(f"{history.seed}, advised")
-    steps = [step for step in history.steps if history.plugin or step.kind not in ("full", "read-only")]
-    for kind, times in (("admin sets points", POINTS), ("change the mode", LADDER)):
-        for _ in range(times):
-            at = rng.randrange(len(steps))
-            steps[at:at] = [Step(kind, rng.randrange(10**6), rng.randrange(10**6))]
-    return replace(history, steps=tuple(steps), mode="advise")
+    steps = (step for step in history.steps if history.plugin or step.kind not in ("full", "read-only"))
+    changed = replace(history, steps=tuple(steps), mode="advise")
+    return _insert(changed, "advised", ("admin sets points", POINTS), ("change the mode", LADDER))
 
 
 def preempting(history: History) -> History:
     """Return the same world with jobs that may preempt others, more jobs, and more kills."""
-    rng = random.Random(f"{history.seed}, preempting")
-    steps = list(history.steps)
-    for kind, times in (("submit", PREEMPTING), ("kill", PREEMPTING)):
-        for _ in range(times):
-            at = rng.randrange(len(steps))
-            steps[at:at] = [Step(kind, rng.randrange(10**6), rng.randrange(10**6))]
-    return replace(history, steps=tuple(steps), preempts=True)
+    changed = replace(history, preempts=True)
+    return _insert(changed, "preempting", ("submit", PREEMPTING), ("kill", PREEMPTING))
 
 
 def blinded(history: History) -> History:
     """Return the same world with observations that lack one of the bridge's jobs."""
-    rng = random.Random(f"{history.seed}, blinded")
-    steps = list(history.steps)
-    for _ in range(BLIND):
-        at = rng.randrange(len(steps))
-        steps[at:at] = [Step("lose sight", rng.randrange(10**6)), Step("cycle")]
-    return replace(history, steps=tuple(steps))
+    return _insert(history, "blinded", ("lose sight", BLIND), numbers=1, then=[Step("cycle")])
+
+
+CHANGES = {
+    "beset": beset,
+    "leaving": leaving,
+    "advised": advised,
+    "preempting": preempting,
+    "blind": blinded,
+}
+"""The changes of a history by option, in the order in which they apply."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from cpsched_bridge.store.ledger import LedgerState, ManagedJobEntry
 from tests.chaos.site import Site, SiteJob
@@ -14,6 +16,17 @@ HELD_STATES = frozenset(
     {LedgerState.HOLDING, LedgerState.HELD, LedgerState.STARTING, LedgerState.ROLLING_BACK, LedgerState.RELEASING}
 )
 NOT_RUNNING = frozenset({LedgerState.HELD, LedgerState.HOLDING, LedgerState.RELEASING, LedgerState.ROLLING_BACK})
+
+
+@dataclass
+class Verdict:
+    """The result of a history: the errors, and how often each event happened."""
+
+    wrongs: list[str]
+    log: list[str]
+    counts: Counter[str]
+    takeovers_s: list[float] = field(default_factory=list)
+    """Seconds without a leader before each takeover by another host."""
 
 
 def after_a_good_cycle(site: Site, entries: Mapping[int, ManagedJobEntry], arrived: frozenset[int]) -> list[str]:

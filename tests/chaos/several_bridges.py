@@ -12,33 +12,30 @@ from __future__ import annotations
 import heapq
 import itertools
 import random
-import shutil
 import sqlite3
 import sys
-import tempfile
 import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import Any
-
-import structlog
+from typing import Any, TypeVar
 
 from cpsched.dispatchers.easy import EasyDispatcher
-from cpsched_bridge.cycle.leader_election import JOBS_RELEASED, RELEASED
-from cpsched_bridge.cycle.peer_link import PeerLink, PeerMessage
+from cpsched_bridge.cycle.leader_election import JOBS_RELEASED, RELEASED, PeerLink, PeerMessage
 from cpsched_bridge.cycle.release_jobs import release_all_jobs
 from cpsched_bridge.errors import BackendTimeout, BackendUnavailable
 from cpsched_bridge.ports import Hold, Lease, Outcome, StartOrder
 from cpsched_bridge.store.ledger import Ledger, LedgerState
-from tests.bridges import OpenBridge, a_bridge
+from tests.bridges import OpenBridge, a_bridge, quiet_folder
 from tests.builders import a_cluster, a_job
 from tests.chaos import judge
 from tests.chaos.disk import Disk
 from tests.chaos.site import Death, Fuse, Site, SiteBackend
 from tests.fakes import FakePace
+
+T = TypeVar("T")
 
 LEASE_S = 30.0
 CYCLE_S = 1.0
@@ -205,8 +202,9 @@ class SharedSite(Site):
             self.wrongs.append(f"{self.now_s}: {call} of job {job_id} by {host.name}, whose successor has changed jobs")
         self.newest_reign = max(self.newest_reign, reign)
 
-    def start_one(self, order: StartOrder) -> Outcome:
-        return self._checked("start", order.job_id, lambda: super(SharedSite, self).start_one(order))
+    def _batch(self, name: str, ids: Sequence[int], works: Sequence[Callable[[], Outcome]]) -> Sequence[Outcome]:
+        checked = [partial(self._checked, name, id, work) for id, work in zip(ids, works, strict=True)]
+        return super()._batch(name, ids, checked)
 
     def _checked(self, call: str, job_id: int, work: Callable[[], Outcome]) -> Outcome:
         if self.refuses():
@@ -216,15 +214,6 @@ class SharedSite(Site):
         if outcome.result == "done":
             self.check_change(call, job_id)
         return outcome
-
-    def hold_one(self, job_id: int) -> Outcome:
-        return self._checked("hold", job_id, lambda: super(SharedSite, self).hold_one(job_id))
-
-    def release_one(self, job_id: int) -> Outcome:
-        return self._checked("release", job_id, lambda: super(SharedSite, self).release_one(job_id))
-
-    def unpin_one(self, job_id: int) -> Outcome:
-        return self._checked("unpin", job_id, lambda: super(SharedSite, self).unpin_one(job_id))
 
 
 class HostPace(FakePace):
@@ -266,8 +255,7 @@ class HostBackend(SiteBackend):
         missing = [order.job_id for order in orders if not self._host.has_intent(order)]
         if missing or not {order.job_id for order in orders} <= self.startable:
             self.site.wrongs.append(f"{self._host.name} starts {orders} without an intent {missing} or a reading")
-        outcomes: Sequence[Outcome] = self._host.call("start", lambda: self.site.start(orders))
-        return outcomes
+        return self._host.call("start", lambda: self.site.start(orders))
 
 
 @dataclass(eq=False)
@@ -424,7 +412,7 @@ class BridgeHost:
 
     # calls ----------------------------------------------------------------------------------------------------
 
-    def call(self, name: str, work: Callable[[], Any]) -> Any:
+    def call(self, name: str, work: Callable[[], T]) -> T:
         """Run a call of the backend, with the next fault."""
         if self.is_in_link_thread:
             if self.world.now_s - self.observed_s > LEASE_S:
@@ -461,7 +449,7 @@ class BridgeHost:
             raise BackendTimeout("no answer")
         return answer
 
-    def _take_effect(self, work: Callable[[], Any], fuse: Fuse, run: str, epoch: int) -> Any:
+    def _take_effect(self, work: Callable[[], T], fuse: Fuse, run: str, epoch: int) -> T:
         site = self.world.site
         site.fuse, site.sender, site.sender_run, site.sender_epoch = fuse, self, run, epoch
         try:
@@ -569,8 +557,7 @@ class World:
             ledger = Ledger(host.folder / "state.sqlite", durable=False)
             release_all_jobs(SiteBackend(self.site), ledger, "release-all")
             ledger.close()
-        held = [id for id, job in self.site.jobs.items() if job.pending and (job.held_by in OURS or job.pin)]
-        self.site.wrongs += [f"job {id} is held after release-all" for id in held]
+        self.site.wrongs += judge.after_handing_all_back(self.site, frozenset(self.site.jobs))
 
     def _submit(self, id: int, units: int, run_s: int) -> None:
         self.site.arrive(a_job(id, 1, units, 10 * run_s, submit_s=self.site.shown_s), run_s)
@@ -669,33 +656,12 @@ class World:
         self.site.wrongs += [f"{self.now_s}: {words}" for words in pinned]
 
 
-@dataclass
-class Verdict:
-    """The result of a history."""
-
-    wrongs: list[str]
-    log: list[str]
-    counts: Counter[str]
-    takeovers_s: list[float]
-    """Seconds without a leader before each takeover by another host."""
-
-    def outline(self) -> list[str]:
-        """Return the log without the leases, whose names of processes are random."""
-        return [line for line in self.log if "lease:" not in line]
-
-
-def play(history: SeveralBridgesHistory) -> Verdict:
+def play(history: SeveralBridgesHistory) -> judge.Verdict:
     """Play a history in a temporary folder, in memory if possible."""
-    parent = "/dev/shm" if Path("/dev/shm").is_dir() else None
-    folder = Path(tempfile.mkdtemp(dir=parent))
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    try:
+    with quiet_folder() as folder:
         world = World(history, folder)
         world.play()
-    finally:
-        structlog.reset_defaults()
-        shutil.rmtree(folder, ignore_errors=True)
-    return Verdict(world.site.wrongs, world.site.log, world.counts, world.takeovers_s)
+    return judge.Verdict(world.site.wrongs, world.site.log, world.counts, world.takeovers_s)
 
 
 def main() -> int:

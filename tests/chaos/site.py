@@ -199,17 +199,13 @@ class Site(FakeCluster):
             return Outcome(id, "refused", "held by an administrator")
         if against:
             self.wrongs.append(f"job {id} is started against an administrator's hold")
-        outcome = super().start_one(order)
-        if job is not None and outcome.result == "done":
-            job.old_pin = False
-            self.note(f"the bridge starts job {id} on {order.nodes}{', in vain' if job.stalled else ''}")
-        return outcome
+        return super().start_one(order)
 
     def hold_one(self, job_id: int) -> Outcome:
         job = self.jobs.get(job_id)
         if job is not None and job.pending:
             self._hold_unheld(job)
-        return self._cleared(job_id, super().hold_one(job_id), "the bridge holds job {}")
+        return super().hold_one(job_id)
 
     def _hold_unheld(self, job: SiteJob) -> None:
         if job.hold is Hold.NONE:
@@ -229,25 +225,14 @@ class Site(FakeCluster):
                 self._hold_unheld(job)
             job.pin = ()
             self.fuse.burn()
-        return self._cleared(job_id, super().release_one(job_id), "the bridge releases job {}")
-
-    def unpin_one(self, job_id: int) -> Outcome:
-        return self._cleared(job_id, super().unpin_one(job_id), "the bridge takes the pin off job {}")
-
-    def _cleared(self, job_id: int, outcome: Outcome, words: str) -> Outcome:
-        if outcome.result == "done":
-            self.jobs[job_id].old_pin = False
-            self.note(words.format(job_id))
-        return outcome
+        return super().release_one(job_id)
 
     def boost_one(self, command: BoostCommand) -> Outcome:
         job = self.jobs.get(command.id)
         admins = job.points if job is not None and job.points_of == "admin" and job.hold is Hold.NONE else 0
         outcome = super().boost_one(command)
-        if outcome.result == "done":
-            self.note(f"job {command.id} gets {command.points} points")
-            if admins:
-                self.wrongs.append(f"job {command.id} has {admins} points by an administrator, and gets others")
+        if outcome.result == "done" and admins:
+            self.wrongs.append(f"job {command.id} has {admins} points by an administrator, and gets others")
         return outcome
 
     # what goes wrong meanwhile --------------------------------------------------------------------------------
@@ -272,7 +257,12 @@ class Site(FakeCluster):
             if kind == "one refused" and number == at % len(works):
                 outcomes.append(Outcome(ids[number], "refused", "permission denied"))
                 continue
-            outcomes.append(work())
+            outcome = work()
+            outcomes.append(outcome)
+            if outcome.result == "done":
+                job = self.jobs[ids[number]]
+                job.old_pin = job.old_pin and name in ("boost", "preempt")
+                self.note(f"the bridge: {name} of job {job.job.id} (pin {job.pin}, {job.points} points)")
             self.fuse.burn()
         if kind == "answer lost":
             raise BackendTimeout("the answer is lost")

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from cpsched_bridge.cycle import reconcile
 from cpsched_bridge.cycle.leader_election import LeaderElection
 from cpsched_bridge.ports import FENCED_EPOCH
-from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
+from cpsched_sim.testing.hypothesis_strategies import scaled_example_settings
 from tests.chaos.several_bridges import EVENTS_S, KINDS, Event, SeveralBridgesHistory, SharedSite, history_of, play
 
 HISTORIES, PARTS = int(os.environ.get("CPSCHED_HISTORIES", "10000")), 20
@@ -50,8 +50,13 @@ def test_one_bridge_leads_and_no_job_is_lost(history):
 def test_history_replays_from_its_seed():
     for seed in range(3):
         first, again = (play(history_of(seed)) for _ in range(2))
-        assert first.outline() == again.outline()
+        assert without_leases(first.log) == without_leases(again.log)
         assert first.counts == again.counts
+
+
+def without_leases(log):
+    """Return the log without the leases, whose names of processes are random."""
+    return [line for line in log if "lease:" not in line]
 
 
 @pytest.mark.slow

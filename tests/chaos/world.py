@@ -5,24 +5,22 @@ from __future__ import annotations
 import random
 import shutil
 import sqlite3
-import tempfile
 from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import structlog
-
 from cpsched.dispatchers.easy import EasyDispatcher
+from cpsched.model import Job
 from cpsched_bridge.cycle.booster import remove_all_boosts
 from cpsched_bridge.cycle.bridge_loop import Bridge
 from cpsched_bridge.cycle.release_jobs import release_all_jobs
 from cpsched_bridge.cycle_report import CycleReport
-from cpsched_bridge.store.boost_ledger import BoostLedger
 from cpsched_bridge.store.ledger import Ledger, LedgerState
-from tests.bridges import a_bridge, narrow_advice
+from cpsched_bridge.store.state_tables import BoostLedger
+from tests.bridges import a_bridge, narrow_advice, quiet_folder
 from tests.builders import a_job
 from tests.chaos import judge
-from tests.chaos.disk import Disk
+from tests.chaos.disk import ERRORS, Disk
 from tests.chaos.history import FAULTS, History, Step
 from tests.chaos.site import NODES, Death, PreemptingSite, PreemptingSiteBackend, Site, SiteBackend, SiteJob
 from tests.fakes import FakePace
@@ -37,15 +35,6 @@ LONG_ADVISED = 2 * LARGEST_STEP_S + 10
 """The same in mode advise, where a refused command is repeated later, and the clock may step back."""
 LONG_PAUSED = 3
 """Successful cycles of a paused bridge after which no job may be held."""
-
-
-@dataclass
-class Verdict:
-    """The result of a history: the errors, and how often each event happened."""
-
-    wrongs: list[str]
-    log: list[str]
-    counts: Counter[str]
 
 
 @dataclass
@@ -73,15 +62,11 @@ class World:
 
     def __post_init__(self) -> None:
         self.mode = self.history.mode
-        self.site = Site(plugin=self.history.plugin, launch_s=self.history.launch_s)
+        plugin, launch_s = self.history.plugin, self.history.launch_s
+        self.site = Site(plugin=plugin, launch_s=launch_s)
         if self.history.preempts:
             mode = ("requeue", "cancel")[self.history.seed % 2]
-            self.site = PreemptingSite(
-                plugin=self.history.plugin,
-                launch_s=self.history.launch_s,
-                ending_s=1 + self.history.launch_s,
-                mode=mode,
-            )
+            self.site = PreemptingSite(plugin=plugin, launch_s=launch_s, ending_s=1 + launch_s, mode=mode)
         self.disk = Disk(self.site.fuse)
 
     # the bridge's life ----------------------------------------------------------------------------------------
@@ -164,7 +149,7 @@ class World:
 
     # what happens ---------------------------------------------------------------------------------------------
 
-    def play(self) -> Verdict:
+    def play(self) -> judge.Verdict:
         """Run the whole history, then a long calm period. Return the result."""
         (self.state_dir / "beat").mkdir()
         with self.disk.under_sqlite():
@@ -177,13 +162,16 @@ class World:
             self._bury("the end")
         if isinstance(self.site, PreemptingSite):
             self.counts["preempted"] = self.site.stops
-        return Verdict(self.site.wrongs, self.site.log, self.counts)
+        return judge.Verdict(self.site.wrongs, self.site.log, self.counts)
 
     def _do(self, step: Step) -> None:
         if step.kind in FAULTS:
             self.site.trouble.append((step.kind, step.a))
             return
-        getattr(self, "_" + step.kind.replace(" ", "_").replace("-", "_"))(step)
+        if step.kind in ERRORS:
+            self._fail_disk(step.kind)
+            return
+        getattr(self, "_" + step.kind.replace(" ", "_"))(step)
 
     def _cycle(self, step: Step) -> None:
         self.cycle()
@@ -194,23 +182,19 @@ class World:
         facts = {"submit_s": self.site.shown_s, "user": f"u{step.b % 3}"}
         if self.history.preempts:
             facts["qos"] = ("high", "low")[step.b // 3 % 3 > 0]
-        job = a_job(self._next_id, units, per_unit, walltime_s, **facts)
-        self.site.arrive(job, rng.randrange(1, walltime_s + 1))
-        self._arrived.add(self._next_id)
-        self._next_id += 1
+        self._arrive(a_job(self._next_id, units, per_unit, walltime_s, **facts), rng.randrange(1, walltime_s + 1))
 
     def _submit_in_vain(self, step: Step) -> None:
         rng = random.Random(step.a)
-        units, walltime_s, vain = (
-            rng.randrange(1, 17),
-            5 + rng.randrange(6),
-            ("silent", "shut out", "refused")[step.b % 3],
-        )
+        units, walltime_s = rng.randrange(1, 17), 5 + rng.randrange(6)
         job = a_job(self._next_id, units, 1, walltime_s, submit_s=self.site.shown_s, user="mallory")
-        self.site.arrive(job, walltime_s, vain)
-        self._arrived.add(self._next_id)
+        self._arrive(job, walltime_s, ("silent", "shut out", "refused")[step.b % 3])
+        self.counts["without result"] += 1
+
+    def _arrive(self, job: Job, run_s: int, vain: str = "") -> None:
+        self.site.arrive(job, run_s, vain)
+        self._arrived.add(job.id)
         self._next_id += 1
-        self.counts["in vain"] += 1
 
     def _on(self, step: Step, fits, act) -> None:
         job: SiteJob | None = self.site.which(step.a, fits)
@@ -300,13 +284,7 @@ class World:
         """Note a step of the clock; after a step back, a late start is noticed later."""
         self._good_since_s = self.site.now_s + 2 * LARGEST_STEP_S
 
-    def _full(self, step: Step) -> None:
-        self._trouble("full")
-
-    def _read_only(self, step: Step) -> None:
-        self._trouble("read-only")
-
-    def _trouble(self, kind: str) -> None:
+    def _fail_disk(self, kind: str) -> None:
         self.disk.trouble = kind
         shutil.rmtree(self.state_dir / "beat", ignore_errors=True)
         self.site.note(f"the disk is {kind}")
@@ -425,12 +403,7 @@ class World:
         self.site.wrongs += judge.at_the_end(self.site)
 
 
-def play(history: History) -> Verdict:
+def play(history: History) -> judge.Verdict:
     """Run a history in its own directory, in memory if possible."""
-    memory = Path("/dev/shm")
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    try:
-        with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
-            return World(history, Path(folder)).play()
-    finally:
-        structlog.reset_defaults()
+    with quiet_folder() as folder:
+        return World(history, folder).play()

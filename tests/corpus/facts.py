@@ -25,6 +25,7 @@ import typer
 from tests.corpus import journals
 from tests.corpus.journals import WORKLOADS, Recipe, effort_of
 from tests.corpus.program import Facts, call, json_facts, leaves, main_of_program, text_facts
+from tests.installed import install
 
 POOL, NODES = WORKLOADS / "pool.swf", WORKLOADS / "nodes.csv"
 JOBS_OF_SEARCHES = "40"
@@ -191,11 +192,8 @@ def python() -> Facts:
 def plugins() -> Facts:
     """Check that installed packages are found under the entry-point groups."""
     with tempfile.TemporaryDirectory() as made:
-        info = Path(made) / "corpus-1.dist-info"
-        info.mkdir()
-        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: corpus\nVersion: 1\n")
-        points = (f"[cpsched.{group}]\ncorpus-{group} = corpus_of_nothing:Nothing\n" for group in GROUPS)
-        (info / "entry_points.txt").write_text("".join(points))
+        points = {f"cpsched.{group}": {f"corpus-{group}": "corpus_of_nothing:Nothing"} for group in GROUPS}
+        install(Path(made), "corpus", {}, points)
         config = journals.written({"adapter": "corpus-adapters", "state_dir": made}, Path(made))
         asked = {
             "dispatchers": ("simulate", str(POOL), "--dispatcher", "corpus-dispatchers"),

@@ -23,7 +23,7 @@ from cpsched_bridge.adapters.slurm.slurm_backend import SlurmBackend
 from cpsched_bridge.adapters.slurm.transport.cli import cli_reader
 from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
 from cpsched_bridge.adapters.slurm.transport.cli.cli_transport import SlurmCliTransport
-from cpsched_bridge.cycle.real_clock import RealClock
+from cpsched_bridge.cycle.loop_clock import LoopClock
 from cpsched_bridge.ports import Backend, Capabilities
 from cpsched_bridge.program import bootstrap
 from cpsched_bridge.settings import Section
@@ -63,7 +63,7 @@ class VirtualTime:
 TIME = VirtualTime()
 
 
-class VirtualPace(RealClock):
+class VirtualPace(LoopClock):
     """A pace without real waits. After the last cycle, `at_the_end` is called with the bridge still alive."""
 
     def monotonic_s(self) -> float:
@@ -92,7 +92,7 @@ def virtual_time(lasts_s: int, at_the_end: Callable[[], None] = lambda: None) ->
     global TIME
     TIME = VirtualTime(lasts_s=lasts_s, at_the_end=at_the_end)
     with (
-        patch.object(bootstrap, "RealClock", VirtualPace),
+        patch.object(bootstrap, "LoopClock", VirtualPace),
         patch.object(bootstrap, "plan_startup_steps", lambda *_: nullcontext([])),
         patch.object(bootstrap, "FORECAST_EVERY_S", 1e6),  # a slow machine would refresh during the run
         patch.object(bootstrap, "load_forecast_state", lambda forecaster, path: TIME.forecasters.append(forecaster)),
@@ -119,11 +119,6 @@ def metric_families() -> list[tuple[str, str, tuple[str, ...]]]:
 # ------------------------------------------------------------------------------------------------ a simulated site
 
 
-class _SitesClock:
-    def now_s(self) -> int:
-        return TIME.now_s
-
-
 def _mock(options: Options) -> Backend:
     from cpsched.dispatchers.slurm.slurm_dispatcher import SlurmTwinDispatcher
 
@@ -131,7 +126,7 @@ def _mock(options: Options) -> Backend:
     workload = load(options.trace, options.system)
     TIME.now_s = min(job.job.submit_s for job in workload.jobs)
     site = MockCluster(workload.cluster, workload.jobs, plugin=True, scheduler=SlurmTwinDispatcher())
-    return MockBackend(site, _SitesClock())
+    return MockBackend(site, lambda: TIME.now_s)
 
 
 # ------------------------------------------------------------------------------------------------ PBS

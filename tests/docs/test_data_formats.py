@@ -7,7 +7,7 @@ from typer.testing import CliRunner
 
 from cpsched_sim.cli import app
 from cpsched_sim.traces.accounting_columns import COLUMNS_READ, REQUIRED_COLUMNS, AccountingColumns
-from cpsched_sim.traces.trace_dialect import TraceDialect
+from cpsched_sim.traces.trace_record import TraceDialect
 from cpsched_sim.workloads.workload_loader import open_trace, read_jobs
 from tests.docs.test_code_blocks import FILES, ROOT
 

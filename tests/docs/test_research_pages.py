@@ -11,7 +11,7 @@ from cpsched.model.overrun import OVERRUN_CODES
 from cpsched.planning import ORDERS
 from cpsched.policy_spec import PolicySpec
 from cpsched.registry import DISPATCHERS
-from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
+from cpsched_sim.clairvoyant_policies import SIMULATION_REGISTRIES
 from cpsched_sim.tuning.setting_candidates import list_candidate_settings
 from tests.docs.test_code_blocks import ROOT
 

@@ -13,6 +13,7 @@ import shutil
 import sqlite3
 import zlib
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,17 +22,17 @@ import numpy as np
 from cpsched.model import EndedJob
 from cpsched_bridge.ports import Hold
 from cpsched_bridge.settings import Section
-from cpsched_bridge.store import forecast_state_file
 from cpsched_bridge.store.corruption_checks import add_checksum
 from cpsched_bridge.store.heartbeat import touch_heartbeat
 from cpsched_bridge.store.ledger import LedgerState
-from cpsched_bridge.telemetry.forecast_state_codec import LearnedForecastState
+from cpsched_bridge.telemetry import forecast_state
+from cpsched_bridge.telemetry.forecast_state import LearnedForecastState
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
 from tests import stores
 from tests.bridges import a_bridge, a_report
 from tests.builders import a_cluster, a_job
 from tests.fakes import FakeCluster
-from tests.fuzz.mutations import HOSTILE
+from tests.fuzz.mutations import HOSTILE, MUTATIONS
 
 PAGE = 4096
 OWN, MARKED = 3, (1, 2, 5, 6)
@@ -79,12 +80,11 @@ def make(folder: Path) -> Path:
             stores.all_in_the_file(state / "journal.sqlite")  # part of it in the file, part in the log
     assert cluster.jobs[OWN].hold is Hold.ADMIN
     assert {e.job_id for e in bridge.ledger.list_entries(LedgerState.HELD)} == {OWN, *MARKED}
-    forecast_state_file.write_forecast_state(state / "outlook", a_memory())
+    forecast_state.write_forecast_state(state / "outlook", a_memory())
     touch_heartbeat(state / "heartbeat")
     (state / "lock").write_text("4711\n")
     copied(state, folder / "killed")
-    bridge.ledger.close()
-    bridge.journal.close()
+    bridge.close_files()
     shutil.rmtree(state)
     (folder / "killed").rename(state)
     cluster.close()
@@ -123,10 +123,8 @@ def copied(source: Path, target: Path) -> Path:
 # ------------------------------------------------------------------------------------------------ damages of bytes
 
 
-def _flip(content: bytearray, chance: random.Random) -> bytes:
-    for _ in range(chance.choice((1, 1, 1, 2, 8, 64))):
-        content[chance.randrange(len(content))] ^= 1 << chance.randrange(8)
-    return bytes(content)
+def _mutate(mutation: Callable[[bytes, float, bytes], bytes], content: bytearray, chance: random.Random) -> bytes:
+    return mutation(bytes(content), chance.random(), chance.choice(HOSTILE))
 
 
 def _flip_in_use(content: bytearray, chance: random.Random) -> bytes:
@@ -153,18 +151,6 @@ def _scribble(content: bytearray, chance: random.Random) -> bytes:
     return bytes(content)
 
 
-def _insert(content: bytearray, chance: random.Random) -> bytes:
-    at = chance.randrange(len(content) + 1)
-    content[at:at] = chance.choice((chance.choice(HOSTILE), chance.randbytes(chance.randrange(1, 600))))
-    return bytes(content)
-
-
-def _cut_out(content: bytearray, chance: random.Random) -> bytes:
-    at = chance.randrange(len(content))
-    del content[at : at + chance.choice((1, 16, 512, PAGE))]
-    return bytes(content)
-
-
 def _swap_pages(content: bytearray, chance: random.Random) -> bytes:
     pages = [bytes(content[at : at + PAGE]) for at in range(0, len(content), PAGE)]
     a, b = chance.randrange(len(pages)), chance.randrange(len(pages))
@@ -183,8 +169,9 @@ def _other(content: bytearray, chance: random.Random) -> bytes:
 
 
 BYTES: dict[str, Callable[[bytearray, random.Random], bytes]] = {
-    "flip": _flip, "flip in use": _flip_in_use, "truncate": _truncate, "zero": _zero, "scribble": _scribble,
-    "insert": _insert, "cut out": _cut_out, "swap pages": _swap_pages, "repeat a page": _repeat_page, "other": _other,
+    **{name: partial(_mutate, MUTATIONS[name]) for name in ("cut out", "flip a bit", "insert")},
+    "flip in use": _flip_in_use, "truncate": _truncate, "zero": _zero, "scribble": _scribble,
+    "swap pages": _swap_pages, "repeat a page": _repeat_page, "other": _other,
 }  # fmt: skip
 
 

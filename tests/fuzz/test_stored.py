@@ -10,7 +10,6 @@ import os
 import random
 import shutil
 import sys
-import tempfile
 import traceback
 from dataclasses import replace
 from pathlib import Path
@@ -21,12 +20,13 @@ from cpsched import plugin_discovery
 from cpsched_bridge.cycle.bridge_loop import Bridge
 from cpsched_bridge.program import bootstrap
 from cpsched_bridge.settings import load_settings
-from cpsched_bridge.store import forecast_state_file, state_paths
+from cpsched_bridge.store import state_paths
 from cpsched_bridge.store.corruption_checks import CorruptFileContent
+from cpsched_bridge.store.lock_and_request_files import PauseFile
 from cpsched_bridge.store.state_file import OtherStateFormat
-from cpsched_bridge.telemetry import forecast_state_codec
+from cpsched_bridge.telemetry import forecast_state
 from cpsched_bridge.telemetry.start_forecasts import StartForecaster
-from tests.bridges import a_bridge, a_report
+from tests.bridges import a_bridge, a_report, memory_folder
 from tests.fakes import FakePace
 from tests.fuzz import stored
 from tests.fuzz.command_line import deadline, invoke_catching
@@ -35,7 +35,6 @@ from tests.unit.deploy.deadman import DeadMan, Job
 COUNT = int(os.environ.get("CPSCHED_FUZZ_DAMAGES", "6"))
 FIRST = int(os.environ.get("CPSCHED_FUZZ_FIRST", "0"))
 FILES = ("state.sqlite", "journal.sqlite", "heartbeat", "lock", "paused", "bridge-id", "beginning", "outlook")
-MEMORY = Path("/dev/shm")
 LOGS = tuple(f"{name}-{end}" for name in FILES[:2] for end in ("wal", "shm"))
 ALWAYS = (("status",), ("why", stored.OWN))
 IN_TURN = (
@@ -51,17 +50,14 @@ IN_TURN = (
 
 
 @pytest.fixture(scope="module")
-def killed(tmp_path_factory):
+def killed():
     """The folder of a bridge that was killed; every case damages a copy. In memory, where that can be."""
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(
             plugin_discovery, "entry_points", functools.cache(plugin_discovery.entry_points)
         )  # no case installs a package
-        if MEMORY.is_dir():
-            with tempfile.TemporaryDirectory(prefix="cpsched-", dir=MEMORY) as folder:
-                yield stored.make(Path(folder) / "killed").parent
-        else:
-            yield stored.make(tmp_path_factory.mktemp("stored") / "killed").parent
+        with memory_folder() as folder:
+            yield stored.make(Path(folder) / "killed").parent
 
 
 def damaged(killed: Path, name: str, number: int) -> tuple[Path, str]:
@@ -110,11 +106,10 @@ def start(config: Path) -> str:
         state_paths.open_journal(settings, False) as journal,
     ):
         unused = a_bridge(config.parent / "unused", backend, pace=FakePace(cycles=3), **bare(settings))
-        unused.ledger.close()
-        unused.journal.close()
+        unused.close_files()
         reports: list[str] = []
         listeners = (lambda report: reports.append(report.result),)
-        pause = state_paths.pause_file(settings)
+        pause = PauseFile(settings.state_dir)
         parts = replace(unused.parts, ledger=ledger, journal=journal, pause=pause, listeners=listeners)
         problems = Bridge(parts).run()
     backend.close()
@@ -141,7 +136,7 @@ def recall(config: Path) -> str:
         forecaster(a_report(30_000))
         bootstrap.save_forecast_state(forecaster, path)
         try:
-            forecast_state_codec.forecast_state_from_json(forecast_state_file.read_forecast_state(path))
+            forecast_state.forecast_state_from_json(forecast_state.read_forecast_state(path))
         except CorruptFileContent as error:
             return f"what is learned is not kept: {error}"
     return ""

@@ -9,7 +9,7 @@ from cpsched import registry
 from cpsched.metrics import ScheduleData
 from cpsched.model import Cluster
 from cpsched.policy import Policy
-from cpsched_sim.clairvoyant_predictors import OraclePredictor
+from cpsched_sim.clairvoyant_policies import OraclePredictor
 from cpsched_sim.cluster.replay import TraceReplay
 from cpsched_sim.workloads.workload_loader import load
 from tests.traces import KTH, trace
@@ -41,8 +41,8 @@ def kth():
 
 
 def replay_of(dispatcher, predictor, cluster):
-    estimate = OraclePredictor(kth().jobs) if predictor == "oracle" else registry.build_predictor(predictor)
-    return TraceReplay(kth().jobs, cluster, Policy(estimate, registry.build_dispatcher(dispatcher)))
+    estimate = OraclePredictor(kth().jobs) if predictor == "oracle" else registry.PREDICTORS.build(predictor)
+    return TraceReplay(kth().jobs, cluster, Policy(estimate, registry.DISPATCHERS.build(dispatcher)))
 
 
 @pytest.mark.parametrize(("dispatcher", "predictor", "bsld", "af", "awf", "p2sf"), CASES)

@@ -23,4 +23,4 @@ class Refusing(MockBackend):
 
 def connect(options: Options) -> Refusing:
     made = mock.connect(options)
-    return Refusing(made.site, made._clock)  # noqa: SLF001
+    return Refusing(made.site, made._now_s)  # noqa: SLF001

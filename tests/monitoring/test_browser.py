@@ -117,14 +117,6 @@ def bar(driver, job):
     )  # fmt: skip
 
 
-def hatched(driver, words):
-    """Left and right of what is hatched and says these words."""
-    return driver.execute_script(
-        "const t=[...document.querySelectorAll('.gantt .g-out title')].find(t=>t.textContent===arguments[0]);"
-        "const b=t.parentNode.getBoundingClientRect(); return [b.left,b.right]", words,
-    )  # fmt: skip
-
-
 def now_line(driver):
     return driver.execute_script("return document.querySelector('.g-now').getBoundingClientRect().left")
 
@@ -137,25 +129,6 @@ def test_page_loads_without_console_messages_and_shows_jobs(driver, page):
     assert one[0] < now < one[1], "job 1 runs"
     assert abs(two[0] - one[1]) < 1.5, "job 2 is planned for when job 1 ends"
     assert two[0] > now
-    assert complaints(driver) == []
-
-
-def test_chart_and_table_show_maintenance_and_drained_nodes(driver, page):
-    """A maintenance from the end of job 1, half as long; a drained node has no known end."""
-    page.cluster.outages = (
-        Outage("reserved", "update", (3,), 1600, 1900),
-        Outage("drained", "IDLE+DRAIN", (2,), 1060, None),
-    )
-    page.cycle(1061)
-    driver.get(page.url)
-    left, right = hatched(driver, "reserved update")
-    begin, end, *_ = bar(driver, 1)
-    assert abs(left - end) < 1.5
-    assert abs((right - left) - (end - begin) / 2) < 1.5
-    assert abs(hatched(driver, "drained IDLE+DRAIN")[0] - now_line(driver)) < 1.5
-    table = text_of(driver, "outages-table")
-    for words in ("reserved update 1 n3 in 8 min 59 s in 13 min 59 s", "drained IDLE+DRAIN 1 n2 before now not known"):
-        assert words in table
     assert complaints(driver) == []
 
 

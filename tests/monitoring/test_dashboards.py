@@ -28,18 +28,14 @@ def substituted(expression: str, instance: str) -> str:
     return expression
 
 
-def expressions():
+def panels():
     for file in sorted((ROOT / "deploy" / "grafana" / "dashboards").glob("*.json")):
         for panel in json.loads(file.read_text())["panels"]:
-            for target in panel.get("targets", ()):
-                yield pytest.param(target["expr"], id=f"{file.stem}/{panel['title']}/{target['refId']}")
+            yield f"{file.stem}/{panel['title']}", panel, [target["expr"] for target in panel.get("targets", ())]
 
 
-def figures():
-    for file in sorted((ROOT / "deploy" / "grafana" / "dashboards").glob("*.json")):
-        for panel in json.loads(file.read_text())["panels"]:
-            if panel["type"] == "stat":
-                yield pytest.param([target["expr"] for target in panel["targets"]], id=f"{file.stem}/{panel['title']}")
+EXPRESSIONS = [pytest.param(each, id=name) for name, _, expressions in panels() for each in expressions]
+FIGURES = [pytest.param(expressions, id=name) for name, panel, expressions in panels() if panel["type"] == "stat"]
 
 
 def rules():
@@ -49,7 +45,7 @@ def rules():
                 yield pytest.param(rule, id=rule.get("record") or rule["alert"])
 
 
-@pytest.mark.parametrize("expression", expressions())
+@pytest.mark.parametrize("expression", EXPRESSIONS)
 def test_panel_has_data(stage: Stage, expression: str):
     bridges = [stage.bridges[name].target for name in ("well", "limited", "refused")]
     found = stage.monitoring.query(substituted(expression, "|".join(bridges)))
@@ -57,14 +53,14 @@ def test_panel_has_data(stage: Stage, expression: str):
     assert not [each for each in found if each["value"][1] in ("NaN", "+Inf", "-Inf")] or "histogram" in expression
 
 
-@pytest.mark.parametrize("expressions", figures())
+@pytest.mark.parametrize("expressions", FIGURES)
 def test_each_figure_is_one_number_per_bridge(stage: Stage, expressions: list[str]):
     """`x or vector(0)` would be two where x has labels."""
     target = stage.bridges["refused"].target
     assert sum(len(stage.monitoring.query(substituted(each, target))) for each in expressions) == 1
 
 
-@pytest.mark.parametrize("rule", rules())
+@pytest.mark.parametrize("rule", list(rules()))
 def test_each_rule_is_evaluated(stage: Stage, rule: dict[str, str]):
     found = stage.monitoring.query(rule["expr"])
     recorded = "record" in rule and not any(part == rule["record"] for part in MAY_BE_EMPTY)

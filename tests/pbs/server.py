@@ -63,7 +63,6 @@ class Job:
     start_s: int = 0
     run_count: int = 0
     exit_status: int | None = None
-    requeues: int = 0
     points: int = 0
     """`Resource_List.cpsched_boost`, writable by managers only."""
     between_s: tuple[int, int] | None = None
@@ -88,7 +87,6 @@ class Vnode:
 
     name: str
     has: Amounts
-    host: str = "vm"
     offline: bool = False
     left: str = ""
     rack: str = ""
@@ -235,7 +233,6 @@ class Server:
             raise Refused(168, f"qrerun: Request invalid for state of job {id}")
         if not job.rerunable:
             raise Refused(190, f"qrerun: job is not rerunnable {id}")
-        job.requeues += 1
         self._end(job, "R", REQUEUED)
 
     def _settle(self, job: Job) -> None:

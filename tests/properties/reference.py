@@ -5,10 +5,13 @@ It shares no code with the kernels. Free resources are a table of every node at 
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 
-from cpsched.feasibility import amounts_by_node, why_infeasible
-from cpsched.model import NEVER, RunningJob, Snapshot
+from cpsched.feasibility import why_infeasible
+from cpsched.model import NEVER, RunningJob
+from tests.builders import a_snapshot
 
 STRICT, GREEDY = -1, 0
 
@@ -21,8 +24,7 @@ class Line:
         self.cluster, self.now_s = cluster, snapshot.now_s
         self.free = np.repeat(snapshot.free[:, None, :], horizon_s, axis=1)
         for running in snapshot.running_jobs():
-            slot = table.jobs.index(running.job)
-            end = int(table.end_s[slot]) - snapshot.now_s
+            end = int(table.end_s[table.jobs.index(running.job)]) - snapshot.now_s
             for node, units in running.placement:
                 self.free[node, end:] += self.amounts(running.job.request, node, units)
 
@@ -116,21 +118,35 @@ def replay(cluster, trace, reservations):
 
     Walltimes are the estimates. Jobs that can never run are omitted.
     """
+
+    def decide(snapshot, arrived, ended):
+        return plan(snapshot, range(len(snapshot.queue)), reservations)[0]
+
+    return sweep(cluster, trace, decide)
+
+
+def sweep(cluster, trace, decide, until_s=0):
+    """Return start and placement by job id of what `decide` starts at every event, and in every second to `until_s`.
+
+    It receives the snapshot, and whether jobs have arrived and ended in this second.
+    """
     waiting = [item for item in trace if why_infeasible(item.job.request, cluster) is None]
-    events, placed, running = {item.job.submit_s for item in waiting}, {}, {}
-    while events:
-        now_s = min(events)
-        events.remove(now_s)
+    placed, running = {}, {}
+    times = [item.job.submit_s for item in waiting] + list(range(min(item.job.submit_s for item in trace), until_s))
+    while times and waiting:
+        now_s = min(times)
+        times = [each for each in times if each > now_s]
+        ended = any(end_s == now_s for end_s in running.values())
         running = {each: end_s for each, end_s in running.items() if end_s > now_s}
         queue = [item.job for item in waiting if item.job.submit_s <= now_s]
         if not queue:
             continue
-        snapshot = seen_at(now_s, cluster, queue, running)
-        starts, _ = plan(snapshot, range(len(queue)), reservations)
+        arrived = any(job.submit_s == now_s for job in queue)
+        starts = decide(a_snapshot(cluster, queue, list(running), now_s), arrived, ended)
         for item in [item for item in waiting if item.job.id in starts]:
             placed[item.job.id] = (now_s, starts[item.job.id])
             running[RunningJob(item.job, *placed[item.job.id])] = now_s + item.run_s
-            events.add(now_s + item.run_s)
+            times.append(now_s + item.run_s)
             waiting.remove(item)
     return placed
 
@@ -149,11 +165,11 @@ def assert_same_schedule(schedule, cluster, trace, expected):
             assert (schedule.start_s[i], schedule.placement_of(i)) == expected[item.job.id]
 
 
-def seen_at(now_s, cluster, queue, running):
-    """Return the snapshot of one second, with free amounts computed node by node."""
-    free = cluster.capacity.copy()
-    for each in running:
-        for node, amounts in amounts_by_node(each.job.request, each.placement, cluster.capacity).items():
-            free[node] -= amounts
-    estimates = {job.id: job.walltime_s for job in [*queue, *(each.job for each in running)]}
-    return Snapshot.of(now_s, cluster, free, queue, list(running), estimates)
+def starts_and_nodes(schedule):
+    """Return the start and the placement of each job."""
+    return schedule.start_s.tolist(), [schedule.placement_of(i) for i in range(len(schedule.start_s))]
+
+
+def without_groups(snapshot):
+    """Return the snapshot without the node groups that the simulated cluster carries between rounds."""
+    return dataclasses.replace(snapshot, by_construction=True)

@@ -12,8 +12,7 @@ from itertools import pairwise
 import numpy as np
 
 from cpsched.feasibility import why_infeasible
-from cpsched.model import RunningJob
-from tests.properties.reference import Line, seen_at
+from tests.properties.reference import Line, sweep
 
 
 class Plan:
@@ -53,8 +52,7 @@ class Plan:
 
     def holds_back(self, at):
         """Return whether a job that cannot start may delay other jobs."""
-        job = self.jobs[at][0]
-        pending_s = self.snapshot.now_s - job.submit_s
+        pending_s = self.snapshot.now_s - self.jobs[at][0].submit_s
         return pending_s >= self.rules.bf_min_age_reserve and self.priority[at] >= self.rules.bf_min_prio_reserve
 
     def main(self, kind, since_s):
@@ -270,20 +268,4 @@ class Clocked:
 
 def replay(cluster, trace, rules, until_s, **how):
     """Return start and placement by job id, with passes in every second from the first submission to `until_s`."""
-    waiting = [item for item in trace if why_infeasible(item.job.request, cluster) is None]
-    clocks, placed, running = Clocked(rules, **how), {}, {}
-    for now_s in range(min(item.job.submit_s for item in trace), until_s):
-        ended = any(end_s == now_s for end_s in running.values())
-        running = {each: end_s for each, end_s in running.items() if end_s > now_s}
-        queue = [item.job for item in waiting if item.job.submit_s <= now_s]
-        if not queue:
-            continue
-        arrived = any(job.submit_s == now_s for job in queue)
-        starts = clocks.second(seen_at(now_s, cluster, queue, running), arrived, ended)
-        for item in [item for item in waiting if item.job.id in starts]:
-            placed[item.job.id] = (now_s, starts[item.job.id])
-            running[RunningJob(item.job, *placed[item.job.id])] = now_s + item.run_s
-            waiting.remove(item)
-        if not waiting:
-            break
-    return placed
+    return sweep(cluster, trace, Clocked(rules, **how).second, until_s)

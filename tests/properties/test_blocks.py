@@ -13,8 +13,9 @@ from cpsched.errors import InvalidValue
 from cpsched.feasibility import FreeAmounts, Violation, choose_nodes_in_blocks, verify, why_infeasible
 from cpsched.model import BlockRule, BlockTopology, Cluster, Decision, Effort, PendingCode, PendingReason, Starts
 from cpsched.wait_reasons import explain_waits
-from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
+from cpsched_sim.testing.hypothesis_strategies import scaled_example_settings
 from tests.builders import a_job, a_running, a_snapshot
+from tests.properties.strategies import used_clusters
 
 
 def block_width(nodes, topology):
@@ -123,21 +124,21 @@ def blocks(draw):
     order = draw(st.permutations([at for at, size in enumerate(sizes) for _ in range(size)] + [-1]))
     levels = 1 | draw(st.integers(0, 7)) << 1
     topology = BlockTopology(tuple(order), draw(st.integers(1, 4)), levels, len(sizes))
-    heaviest = draw(st.integers(0, 1))
-    weights = np.array(draw(st.lists(st.integers(0, heaviest), min_size=len(order), max_size=len(order))))
-    used = np.array(draw(st.lists(st.integers(0, 2), min_size=len(order), max_size=len(order))))
     inside = [n for n, block in enumerate(order) if block >= 0]
-    able = [n for n in inside if used[n] < 2]
+    cluster, used, running = draw(
+        used_clusters([[4]] * len(order), draw(st.integers(0, 1)), grain=2, node_sets={"blocks": inside})
+    )
+    able = [n for n in inside if used[n] < 4]
     units = draw(st.integers(1, max(1, len(able))))
     segment = draw(st.sampled_from([0, *(each for each in range(1, units + 2))]))
     before = (BlockTopology((0,) * len(order), len(order), 1, 1),) * draw(st.integers(0, 1))
     rule = BlockRule(len(before), segment, draw(st.booleans()), draw(st.booleans()))
     cluster = dataclasses.replace(
-        Cluster.of([[4]] * len(order), ["cores"], node_sets={"blocks": inside}, weights=weights),
+        cluster,
         block_topologies=(*before, topology),
         node_set_blocks=(None, rule),
     )
-    running = [a_running(a_job(100 + n, per_unit=2 * int(each)), ((n, 1),)) for n, each in enumerate(used) if each]
+    weights = np.zeros(len(order)) if cluster.weights is None else cluster.weights
     snapshot = a_snapshot(cluster, [a_job(1, units, 2, distinct=True, node_set=1)], running)
     return snapshot, block_choice(able, units, weights.tolist(), topology, rule)
 
@@ -183,8 +184,7 @@ def test_fills_blocks(free, sizes, units, rule, taken):
     weights, levels = np.array([int(each) for each in "".join(words)]), sum(size // sizes[0] for size in sizes)
     row = BlockRule(0, *rule).to_row(BlockTopology(tuple(blocks.tolist()), sizes[0], levels, len(words)))
     found = choose_nodes_in_blocks(np.ones(len(blocks), np.int64), units, weights, blocks, np.array(row))
-    counts = np.bincount(blocks[[node for node, _ in found]], minlength=len(words))
-    assert " ".join(map(str, counts)) == taken
+    assert " ".join(map(str, np.bincount(blocks[[node for node, _ in found]], minlength=len(words)))) == taken
 
 
 @scaled_example_settings(300)
@@ -222,7 +222,7 @@ def test_waiting_job_is_planned_when_a_block_is_free():
     """Two of the four nodes are free, but in different blocks."""
     running = [a_running(a_job(7, walltime_s=50), ((0, 1),)), a_running(a_job(8, walltime_s=90), ((2, 1),))]
     snapshot = a_snapshot(PAIRS, [a_job(1, 2, 4, distinct=True, node_set=1)], running)
-    decision = registry.build_dispatcher("easy").decide(snapshot, "plan")
+    decision = registry.DISPATCHERS.build("easy").decide(snapshot, "plan")
     assert (decision.plan_by_job(snapshot), len(decision.starts)) == ({1: 50}, 0)
     (wait,) = explain_waits(snapshot, decision.starts, decision.plan_s).values()
     assert wait.reason == PendingReason(PendingCode.BLOCKS, (2,))

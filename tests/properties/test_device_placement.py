@@ -15,7 +15,7 @@ from cpsched.kernels.device_placement import (
     DeviceRequests,
     place_arrivals,
 )
-from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
+from cpsched_sim.testing.hypothesis_strategies import scaled_example_settings
 
 PARTS = st.sampled_from([120, 250, 333, 500, 810, 1000])
 KINDS = st.tuples(
@@ -126,8 +126,7 @@ def test_placements_equal_reference(nodes, kinds, rule, seed):
     )
     requests = DeviceRequests(**columns, shares=shares)
 
-    scratch = np.zeros((2, free_parts.shape[1]), np.int64)
-    placement_rule = DevicePlacementRule(rule, requests, rollouts, scratch)
+    placement_rule = DevicePlacementRule(rule, requests, rollouts, np.zeros((2, free_parts.shape[1]), np.int64))
     placed_on, fragmented = place_arrivals(state, requests, arrivals, placement_rule)
 
     expected_nodes, expected_state = reference(nodes, kinds, kinds, shares, rollouts, arrivals, rule)

@@ -1,17 +1,15 @@
 """Test the properties of every registered dispatcher on random clusters, queues and traces."""
 
-import dataclasses
 from functools import cache
 
 import numpy as np
 import pytest
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from cpsched import registry
-from cpsched.dispatchers.base import Dispatcher
 from cpsched.feasibility import units_fitting_by_node, verify
-from cpsched.model import NEVER, Cluster, PendingCode
+from cpsched.model import Cluster, PendingCode
 from cpsched.planning import EVERY_JOB
 from cpsched.policy import Policy
 from cpsched_sim.cluster.replay import ReplayOptions, TraceReplay, replay
@@ -21,12 +19,16 @@ from cpsched_sim.testing.dispatcher_properties import (
     build_policy_for_dispatcher,
     dispatcher_example_settings,
 )
-from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
-from cpsched_sim.testing.hypothesis_strategies import can_run, full_clusters, snapshots, subtract_placement, traces
-from cpsched_sim.traces.trace_job import TraceJob
+from cpsched_sim.testing.hypothesis_strategies import (
+    can_run,
+    scaled_example_settings,
+    snapshots,
+    subtract_placement,
+    traces,
+)
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
-from tests.compiled_fit import is_feasible
 from tests.properties import reference
+from tests.properties.reference import starts_and_nodes, without_groups
 
 LISTS = [
     "fcfs", "greedy", "easy", "easy-sjbf", "list-reg", "list-sjf", "list-ljf", "list-saf", "list-laf", "list-spf",
@@ -98,18 +100,12 @@ def test_uses_lighter_fitting_nodes_first(name):
     check()
 
 
-@pytest.mark.parametrize("name", NAMES)
-def test_compiled_check_agrees_and_infeasible_is_reported(name):
-    @dispatcher_example_settings(name, 60)
-    @given(snapshots())
-    def check(snapshot):
-        decision = shared(name).decide(snapshot, "plan")
-        assert is_feasible(decision, snapshot)
-        for job in snapshot.queued_jobs():
-            if not can_run(snapshot.cluster, job):
-                assert name not in LISTS or decision.waits[job.id].reason.code is PendingCode.NEVER
-
-    check()
+@scaled_example_settings(200)
+@given(snapshots(), st.sampled_from(LISTS))
+def test_infeasible_jobs_are_reported(snapshot, name):
+    waits = shared(name).decide(snapshot, "plan").waits
+    never = {id for id, wait in waits.items() if wait.reason.code is PendingCode.NEVER}
+    assert {job.id for job in snapshot.queued_jobs() if not can_run(snapshot.cluster, job)} <= never
 
 
 @scaled_example_settings(100)
@@ -121,8 +117,7 @@ def test_compiled_loop_gives_same_starts(world, name):
     compiled = TraceReplay(trace, cluster, build_policy_for_dispatcher(name))
     assert compiled.is_compilable
     found = compiled.run_compiled()
-    assert np.array_equal(found.start_s, ordinary.start_s)
-    assert [found.placement_of(i) for i in range(len(trace))] == [ordinary.placement_of(i) for i in range(len(trace))]
+    assert starts_and_nodes(found) == starts_and_nodes(ordinary)
     assert (found.rounds, found.paths, found.violations) == (ordinary.rounds, ordinary.paths, ())
 
 
@@ -150,22 +145,20 @@ def test_carried_groups_decide_like_rebuilt_ones(world, name, predictor):
     """Groups updated over a trace, with overrun estimates, give the same decisions as groups rebuilt in each round."""
     cluster, trace = world
     carried = replay(trace, cluster, build_policy_for_dispatcher(name, predictor))
-    policy = build_policy_for_dispatcher(name, predictor)
-    policy.dispatcher = WithoutGroups(policy.dispatcher)
-    rebuilt = replay(trace, cluster, policy)
-    assert np.array_equal(carried.start_s, rebuilt.start_s)
-    assert [carried.placement_of(i) for i in range(len(trace))] == [rebuilt.placement_of(i) for i in range(len(trace))]
+    rebuilt = replay(trace, cluster, deciding_on(without_groups, build_policy_for_dispatcher(name, predictor)))
+    assert starts_and_nodes(carried) == starts_and_nodes(rebuilt)
 
 
-class Checking(Dispatcher):
-    """A dispatcher that checks each snapshot before its decision."""
+def deciding_on(change, policy):
+    """Return the policy, whose dispatcher gets each snapshot after this change."""
+    decide = policy.dispatcher.decide
+    policy.dispatcher.decide = lambda snapshot, need="plan": decide(change(snapshot), need)
+    return policy
 
-    def __init__(self, dispatcher):
-        self.dispatcher = dispatcher
 
-    def decide(self, snapshot, need="plan"):
-        snapshot.check()
-        return self.dispatcher.decide(snapshot, need)
+def checked(snapshot):
+    snapshot.check()
+    return snapshot
 
 
 @scaled_example_settings(100)
@@ -178,71 +171,8 @@ class Checking(Dispatcher):
 def test_simulated_snapshots_are_valid_by_construction(world, predictor, overrun, charge):
     """Snapshots satisfy every rule even if jobs overrun their estimates and decisions take time."""
     cluster, trace = world
-    policy = Policy(registry.build_predictor(predictor), Checking(build_effort_limited_dispatcher("easy")), overrun)
-    assert replay(trace, cluster, policy, ReplayOptions(charge=charge)).violations == ()
-
-
-@pytest.mark.parametrize("name", ["easy", "list-reg", "lookahead"])
-def test_many_node_blocks_give_same_starts(name):
-    """On 150 contended nodes, the search skips blocks and groups; carried and rebuilt groups give equal starts."""
-    cluster, random = Cluster.of([[8, 4]] * 150, ["cores", "gpus"]), np.random.default_rng(3)
-    trace = []
-    for i in range(400):
-        amounts = (int(random.integers(1, 9)), int(random.integers(0, 3)))
-        job = a_job(i, int(random.integers(1, 120)), amounts, int(random.integers(5, 60)), 9 * i)
-        trace.append(TraceJob(job, int(random.integers(1, 60))))
-    carried = replay(trace, cluster, build_policy_for_dispatcher(name))
-    policy = build_policy_for_dispatcher(name)
-    policy.dispatcher = WithoutGroups(policy.dispatcher)
-    built = replay(trace, cluster, policy)
-    assert len(built.violations) == 0
-    assert carried.paths["searched" if name == "lookahead" else "some-start"] > 10
-    assert np.array_equal(carried.start_s, built.start_s)
-    assert [carried.placement_of(i) for i in range(len(trace))] == [built.placement_of(i) for i in range(len(trace))]
-
-
-class WithoutGroups:
-    """A dispatcher that gets snapshots without the groups that the simulated cluster carries."""
-
-    def __init__(self, dispatcher):
-        self.dispatcher, self.learns, self.learn = dispatcher, dispatcher.learns, dispatcher.learn
-
-    def decide(self, snapshot, need="plan"):
-        return self.dispatcher.decide(dataclasses.replace(snapshot, by_construction=True), need)
-
-
-def reservation_of_the_first_that_waits(snapshot):
-    """Return the jobs that start first, then the queue position and start of EASY's reservation."""
-    alone, planned = reference.plan(snapshot, range(len(snapshot.queue)), 1, backfill=[])
-    first = next((p for p, s in enumerate(planned) if s not in (NEVER, snapshot.now_s)), None)
-    return alone, first, None if first is None else planned[first]
-
-
-@scaled_example_settings(150)
-@given(st.one_of(snapshots(), full_clusters()), st.sampled_from(["easy", "ebf", "easy-sjbf"]))
-def test_no_start_delays_reservation_of_first_job(snapshot, name):
-    """Under EASY, jobs that start now do not change the planned start of the first waiting job."""
-    decision = shared(name).decide(snapshot, "plan")
-    heads, first, start_s = reservation_of_the_first_that_waits(snapshot)
-    if first is not None and not snapshot.cluster.counted:
-        assert decision.plan_by_job(snapshot)[snapshot.queued_jobs()[first].id] == start_s
-        assert set(heads) <= set(decision.starts_by_job(snapshot))
-
-
-def test_generated_queues_have_reservations_and_backfill():
-    """In most generated queues, a job waits with a reservation, and in many of them, a later job is backfilled."""
-    waits, backfilled = [], []
-
-    @settings(max_examples=60, database=None, derandomize=True)
-    @given(full_clusters())
-    def count(snapshot):
-        heads, first, _ = reservation_of_the_first_that_waits(snapshot)
-        waits.append(first is not None and not snapshot.cluster.counted)
-        backfilled.append(len(shared("easy").decide(snapshot, "plan").starts_by_job(snapshot)) > len(heads))
-
-    count()
-    assert np.mean(waits) > 0.9
-    assert np.mean(backfilled) > 0.4
+    policy = Policy(registry.PREDICTORS.build(predictor), build_effort_limited_dispatcher("easy"), overrun)
+    assert replay(trace, cluster, deciding_on(checked, policy), ReplayOptions(charge=charge)).violations == ()
 
 
 def test_infeasible_job_blocks_no_other():

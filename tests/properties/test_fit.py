@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 from cpsched.feasibility import amounts_by_node, units_fitting_by_row, verify, why_infeasible
 from cpsched.model import Decision, Effort, Starts
 from cpsched.planning import GREEDY, plan
-from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
-from cpsched_sim.testing.hypothesis_strategies import clusters, requests, snapshots
+from cpsched_sim.testing.hypothesis_strategies import clusters, requests, scaled_example_settings, snapshots
 from tests.builders import a_cluster, a_job, a_snapshot
 from tests.compiled_fit import is_feasible
 
@@ -85,21 +84,7 @@ def test_invalid_decision_is_error_without_job():
     snapshot = a_snapshot(a_cluster(), [a_job(1)])
     for nothing in (None, 3, "start all", object()):
         (found,) = verify(nothing, snapshot)
-        assert found.job_id is None
-        assert not is_feasible(nothing, snapshot)
-
-
-def test_every_violation_names_its_job():
-    snapshot = a_snapshot(a_cluster(nodes=2, cores=4), [a_job(1), a_job(2), a_job(3, units=2)])
-    slots, offsets = [0, 0, 7, 1, 2], [0, 1, 2, 3, 4, 6]
-    nodes, units = [0, 1, 0, 9, 1, 0], [1, 1, 1, 1, 1, 1]
-    columns = (np.array(column, np.int64) for column in (slots, offsets, nodes, units))
-    assert [str(violation) for violation in verify(decision_of(*columns), snapshot)] == [
-        "job 1: is started twice",
-        "decision: slot 7: is not in the queue",
-        "job 2: is placed on a node that does not exist",
-        "job 3: its nodes are not in ascending order",
-    ]
+        assert (found.job_id, is_feasible(nothing, snapshot)) == (None, False)
 
 
 @settings(max_examples=100)  # 25 examples missed faults that 100 find

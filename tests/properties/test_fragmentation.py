@@ -13,16 +13,16 @@ from cpsched.kernels.fragmentation import stranded_by_node, stranded_growth_by_n
 from cpsched.model import Cluster, Request
 from cpsched.model.typical_requests import find_typical_requests
 from cpsched_bridge.store.round_records import cluster_from_json, cluster_to_json
-from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
-from tests.builders import a_job, a_running, a_snapshot
+from cpsched_sim.testing.hypothesis_strategies import scaled_example_settings
+from tests.builders import a_job, a_snapshot
+from tests.properties.strategies import used_clusters
 
 RESOURCES = ["cores", "gpus"]
 
 
 def stranded(row, kinds):
     """Return the idle GPUs of a node times the share of the kinds that do not fit, in millionths."""
-    lost = sum(share for (cores, gpus), share in kinds.items() if cores > row[0] or gpus > row[1])
-    return lost * int(row[1])
+    return sum(share for (cores, gpus), share in kinds.items() if cores > row[0] or gpus > row[1]) * int(row[1])
 
 
 def plain_choice(snapshot, job):
@@ -50,18 +50,14 @@ def plain_choice(snapshot, job):
 @st.composite
 def gpu_nodes(draw):
     """Draw a snapshot of nodes with GPUs, some in use, with typical requests and one queued job."""
-    kinds = st.sampled_from([(8, 4), (8, 4), (6, 2)])
-    nodes = draw(st.lists(st.tuples(st.sampled_from([0, 0, 1]), kinds), min_size=4, max_size=9))
-    weights, capacity = zip(*nodes, strict=True)
+    capacity = draw(st.lists(st.sampled_from([(8, 4), (8, 4), (6, 2)]), min_size=4, max_size=9))
     requests = draw(st.lists(st.tuples(st.integers(1, 4), st.sampled_from([1, 2, 4])), min_size=2, max_size=8))
+    cluster, _, running = draw(used_clusters(capacity, 1))
     typical = find_typical_requests([Request(1, each) for each in requests], RESOURCES)
-    cluster = dataclasses.replace(Cluster.of(capacity, RESOURCES, weights=weights), typical=typical)
-    used = [draw(st.tuples(st.integers(0, cores - 1), st.integers(0, gpus - 1))) for cores, gpus in capacity]
-    running = [a_running(a_job(100 + n, per_unit=each), ((n, 1),)) for n, each in enumerate(used) if sum(each)]
     each = (draw(st.integers(1, 3)), draw(st.sampled_from([0, 1, 1, 2])))
     units = draw(st.sampled_from([1, 1, 2, 3]))
     options = {"distinct": draw(st.booleans()), "exclusive": draw(st.sampled_from([False, False, True]))}
-    return a_snapshot(cluster, [a_job(1, units, each, **options)], running)
+    return a_snapshot(dataclasses.replace(cluster, typical=typical), [a_job(1, units, each, **options)], running)
 
 
 @scaled_example_settings(300)
@@ -75,7 +71,7 @@ def test_arrays_choose_nodes_with_least_stranded_gpus(snapshot):
 @given(gpu_nodes())
 def test_slurm_ignores_typical_requests(snapshot):
     plain = dataclasses.replace(snapshot, cluster=dataclasses.replace(snapshot.cluster, typical=None))
-    slurm = registry.build_dispatcher("slurm")
+    slurm = registry.DISPATCHERS.build("slurm")
     starts = [slurm.decide(each, "starts").starts_by_job(each) for each in (snapshot, plain)]
     assert starts[0] == starts[1]
 

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from cpsched.slurm_text.jobs import SlurmJob
 from cpsched_bridge.adapters.slurm.transport.cli.cli_reader import SlurmCliReader
-from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
+from cpsched_sim.testing.hypothesis_strategies import scaled_example_settings
 from tests.unit.bridge.adapters.slurm.transport.cli.standin import RELEASES, Job, Programs
 
 FORGEABLE = {"special_requests"}

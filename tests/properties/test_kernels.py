@@ -11,15 +11,14 @@ from cpsched.feasibility import verify
 from cpsched.jit.decorators import kernel
 from cpsched.kernels.node_list_scheduling import MAX_FAILED_JOBS
 from cpsched.kernels.scheduling_state import SchedulingState
-from cpsched.model import NEVER, Cluster, Decision, Effort, Starts
+from cpsched.model import NEVER, Cluster
 from cpsched.model.overrun import OVERRUN_CODES, expected_end_s
 from cpsched.planning import EVERY_JOB, GREEDY, STRICT, get_scheduling_state, plan
 from cpsched_sim.cluster.event_kernels import revise_overdue_ends
-from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
-from cpsched_sim.testing.hypothesis_strategies import full_clusters, snapshots
+from cpsched_sim.testing.hypothesis_strategies import full_clusters, scaled_example_settings, snapshots
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
-from tests.compiled_fit import is_feasible
 from tests.properties import reference
+from tests.properties.strategies import many_nodes
 
 RESERVATIONS = [STRICT, GREEDY, 1, 2, 3, EVERY_JOB]
 
@@ -28,10 +27,15 @@ def as_plan(decision, snapshot):
     return decision.starts_by_job(snapshot), decision.plan_s.tolist()
 
 
-@scaled_example_settings(250)
-@given(snapshots(), st.sampled_from(RESERVATIONS), st.booleans(), st.randoms(use_true_random=False))
-def test_node_plans_equal_reference(snapshot, reservations, best_fit, random):
-    """For a random queue order, all placements and planned starts equal the reference."""
+@pytest.mark.parametrize("worlds", [snapshots(), full_clusters(), many_nodes()])
+@scaled_example_settings(200)
+@given(st.data(), st.sampled_from(RESERVATIONS), st.booleans(), st.randoms(use_true_random=False))
+def test_node_plans_equal_reference(worlds, data, reservations, best_fit, random):
+    """For a random queue order, all placements and planned starts equal the reference.
+
+    On full, unequal nodes, more requests fail than a plan remembers, with many ties and all sharing rules.
+    """
+    snapshot = data.draw(worlds)
     order = list(range(len(snapshot.queue)))
     random.shuffle(order)
     expected = reference.plan(snapshot, order, reservations, best_fit)
@@ -41,19 +45,6 @@ def test_node_plans_equal_reference(snapshot, reservations, best_fit, random):
     if snapshot.cluster.counted and snapshot.cluster.size > 1:
         assert found.starts_by_job(snapshot).keys() == expected[0].keys()
     else:
-        assert as_plan(found, snapshot) == expected
-
-
-@scaled_example_settings(150)
-@given(full_clusters(), st.sampled_from(RESERVATIONS), st.booleans(), st.randoms(use_true_random=False))
-def test_plans_of_long_queues_equal_reference(snapshot, reservations, best_fit, random):
-    """On full, unequal nodes, more requests fail than a plan remembers, with many ties and all sharing rules."""
-    order = list(range(len(snapshot.queue)))
-    random.shuffle(order)
-    expected = reference.plan(snapshot, order, reservations, best_fit)
-    found = plan(snapshot, np.argsort(order), reservations, allocation="best-fit" if best_fit else "first-fit")
-    assert verify(found, snapshot) == []
-    if not snapshot.cluster.counted:
         assert as_plan(found, snapshot) == expected
 
 
@@ -75,15 +66,16 @@ def test_generated_queues_exceed_remembered_failures():
 @scaled_example_settings(150)
 @given(
     st.one_of(snapshots(), full_clusters()),
-    st.sampled_from(["reg", "shortest", "longest", "sjf", "ljf", "saf", "laf", "spf"]),
+    st.sampled_from(["reg", "priority", "shortest", "longest", "sjf", "ljf", "saf", "laf", "spf"]),
     st.sampled_from(RESERVATIONS),
 )
 def test_every_order_equals_reference(snapshot, order, reservations):
-    """The kernel sorts the queue and the backfill order as Python sorts the same keys."""
+    """The kernel sorts the queue and the backfill order as Python sorts the same keys; no job has a priority."""
     queue, table = snapshot.queue, snapshot.table
     E, r = table.estimate_s[queue].tolist(), (table.units[queue] * table.per_unit[queue, 0]).tolist()
     keys = {
         "reg": lambda i: 0,
+        "priority": lambda i: 0,
         "shortest": lambda i: E[i],
         "longest": lambda i: -E[i],
         "sjf": lambda i: (E[i], r[i]),
@@ -111,32 +103,25 @@ def test_starts_need_gives_same_starts(snapshot, reservations, allocation):
 
 
 @scaled_example_settings(150)
-@given(snapshots(), st.sampled_from(RESERVATIONS))
-def test_counted_and_placed_pool_give_same_plan(snapshot, reservations):
+@given(snapshots(), st.integers(0, 2**32 - 1))
+def test_counted_and_placed_pool_give_same_plan(snapshot, seed):
     """On one node with one resource, the pool kernel and the node kernel agree in every start."""
-    cores = 2 + int(snapshot.cluster.capacity[:, 0].sum())
+    random = np.random.default_rng(seed)
+    queue = [
+        replace(job, request=replace(job.request, per_unit=(1,), distinct=False, node_set=0))
+        for job in snapshot.queued_jobs()
+    ]
+    used, limits_s = random.integers(1, 4, 4).tolist(), random.integers(6, 40, 4).tolist()
+    running = [
+        a_running(a_job(90 + at, units=units, walltime_s=limit_s), ((0, units),))
+        for at, (units, limit_s) in enumerate(zip(used, limits_s, strict=True))
+    ]
+    cores = max([sum(used) + int(random.integers(2)), *(job.request.units for job in queue)])
     cluster = Cluster.of([[cores]], ["cores"])
-    queue = [replace(job, request=replace(job.request, per_unit=(1,), node_set=0)) for job in snapshot.queued_jobs()]
-    pooled = a_snapshot(cluster, queue, [a_running(a_job(99, units=cores // 2, walltime_s=20), ((0, cores // 2),))], 5)
-    counted = as_plan(plan(pooled, reservations=reservations), pooled)
+    pooled = a_snapshot(cluster, queue, running, 5)
+    counted = [as_plan(plan(pooled, reservations=count), pooled) for count in RESERVATIONS]
     object.__setattr__(cluster, "counted", False)
-    assert as_plan(plan(pooled, reservations=reservations), pooled) == counted
-
-
-@scaled_example_settings(250)
-@given(snapshots(), st.data())
-def test_compiled_fit_rule_equals_verify(snapshot, data):
-    """The placements are valid, or have wrong nodes, counts or slots."""
-    nodes = st.integers(-1, snapshot.cluster.size)
-    placement = st.lists(st.tuples(nodes, st.integers(0, 3)), min_size=1, max_size=3).map(tuple)
-    slots = st.sampled_from(snapshot.queue.tolist() + snapshot.running.tolist())
-    random = data.draw(st.dictionaries(slots, placement, max_size=3))
-    fitting = plan(snapshot, reservations=GREEDY, need="starts").starts.placements()
-    starts = Starts.of(data.draw(st.sampled_from([random, fitting, fitting | random])))
-    decision = Decision(starts, Effort("test"))
-    before = snapshot.free.copy()
-    assert is_feasible(decision, snapshot) == (verify(decision, snapshot) == [])
-    assert np.array_equal(snapshot.free, before)
+    assert [as_plan(plan(pooled, reservations=count), pooled) for count in RESERVATIONS] == counted
 
 
 @given(

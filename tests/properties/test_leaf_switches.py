@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from cpsched.feasibility import FreeAmounts, choose_nodes
 from cpsched.model import Cluster
-from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
-from tests.builders import a_job, a_running, a_snapshot
+from cpsched_sim.testing.hypothesis_strategies import scaled_example_settings
+from tests.builders import a_job, a_snapshot
+from tests.properties.strategies import used_clusters
 
 
 def tree_choice(room, units, weights, leaves):
@@ -51,12 +52,11 @@ def tree_choice(room, units, weights, leaves):
 @st.composite
 def trees(draw):
     """Draw a snapshot of nodes below leaf switches, some in use, with one queued job that fits."""
-    nodes = draw(st.lists(st.tuples(st.integers(0, 2), st.integers(0, 3), st.integers(0, 4)), min_size=2, max_size=12))
-    weights, leaves, used = (np.array(column) for column in zip(*nodes, strict=True))
-    cluster = Cluster.of([[4]] * len(nodes), ["cores"], weights=weights, leaf_switches=leaves)
-    running = [a_running(a_job(100 + n, per_unit=int(each)), ((n, 1),)) for n, each in enumerate(used) if each]
+    leaves = draw(st.lists(st.integers(0, 3), min_size=2, max_size=12))
+    cluster, used, running = draw(used_clusters([[4]] * len(leaves), 2, leaf_switches=leaves))
+    weights = [0] * len(leaves) if cluster.weights is None else cluster.weights.tolist()
     each, distinct = draw(st.integers(1, 4)), draw(st.booleans())
-    room = np.minimum((4 - used) // each, 1 if distinct else 4)
+    room = np.minimum((4 - used[:, 0]) // each, 1 if distinct else 4)
     units = draw(st.integers(1, max(1, int(room.sum()))))
     snapshot = a_snapshot(cluster, [a_job(1, units, each, distinct=distinct)], running)
     return snapshot, tree_choice(room, units, weights, leaves) if room.sum() >= units else ()
@@ -74,10 +74,7 @@ def test_arrays_choose_like_slurm(tree):
 def queues(draw):
     """Draw a snapshot of idle and partly used nodes below leaf switches, with several queued jobs."""
     leaves = draw(st.lists(st.integers(0, 4), min_size=4, max_size=16))
-    weights = draw(st.lists(st.integers(0, 1), min_size=len(leaves), max_size=len(leaves)))
-    cluster = Cluster.of([[4]] * len(leaves), ["cores"], weights=weights, leaf_switches=leaves)
-    used = draw(st.dictionaries(st.integers(0, len(leaves) - 1), st.integers(1, 4), max_size=4))
-    running = [a_running(a_job(100 + n, per_unit=each, walltime_s=9 + n), ((n, 1),)) for n, each in used.items()]
+    cluster, _, running = draw(used_clusters([[4]] * len(leaves), 1, leaf_switches=leaves))
     jobs = draw(st.lists(st.tuples(st.integers(1, 5), st.integers(1, 4), st.booleans()), min_size=2, max_size=6))
     queue = [a_job(i, units, each, distinct=distinct) for i, (units, each, distinct) in enumerate(jobs)]
     return a_snapshot(cluster, queue, running)

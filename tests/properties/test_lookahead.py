@@ -9,11 +9,11 @@ from cpsched.dispatchers.lookahead.lookahead_dispatcher import LookaheadDispatch
 from cpsched.dispatchers.lookahead.objectives import OBJECTIVES
 from cpsched.feasibility import verify
 from cpsched.model import NEVER
-from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
-from cpsched_sim.testing.hypothesis_strategies import snapshots
+from cpsched_sim.testing.hypothesis_strategies import scaled_example_settings, snapshots
 from tests.builders import a_cluster, a_job, a_running, a_snapshot
 from tests.properties import reference
-from tests.searches import Ablated, Priced
+from tests.properties.strategies import many_nodes
+from tests.searches import Ablated
 
 
 def reference_plan(dispatcher, snapshot, reservations):
@@ -23,10 +23,12 @@ def reference_plan(dispatcher, snapshot, reservations):
     return reference.plan(snapshot, [*order, *(p for p in range(len(ids)) if p not in order)], reservations)
 
 
+@pytest.mark.parametrize("worlds", [snapshots(), many_nodes()], ids=["snapshots", "many nodes"])
 @scaled_example_settings(150)
-@given(snapshots(), st.sampled_from(sorted(set(OBJECTIVES) - {"bsld"})), st.integers(0, 40))
-def test_plan_is_list_schedule_of_its_order(snapshot, objective, effort):
+@given(st.data(), st.sampled_from(sorted(set(OBJECTIVES) - {"bsld"})), st.integers(0, 40))
+def test_plan_is_list_schedule_of_its_order(worlds, data, objective, effort):
     """Jobs that a search removes and places again leave no trace in the starts, placements and planned starts."""
+    snapshot = data.draw(worlds)
     dispatcher = LookaheadDispatcher(objective, effort=effort)
     decision = dispatcher.decide(snapshot)
     assert verify(decision, snapshot) == []
@@ -80,17 +82,6 @@ def test_more_search_costs_no_more(objective, snapshot):
         known = plan_s != NEVER
         costs.append(float((weight[known] * (plan_s[known] - snapshot.now_s)).sum()))
     assert costs[0] >= costs[1] >= costs[2]
-
-
-@scaled_example_settings(150)
-@given(snapshots(), st.sampled_from(sorted(OBJECTIVES)))
-def test_cost_per_second_matches_row_and_age(snapshot, objective):
-    """The kernel's weights equal the same formula in numpy."""
-    row, table, queue, dispatcher = OBJECTIVES[objective], snapshot.table, snapshot.queue, Priced(objective)
-    dispatcher.decide(snapshot)
-    new = row.job_wait_weights(table.units[queue] * table.per_unit[queue, 0], table.estimate_s[queue])
-    age = 1 + row.ageing * ((snapshot.now_s - table.submit_s[queue]) / dispatcher.aged_s) ** row.ageing_power
-    assert dispatcher.weights(len(queue)) == pytest.approx(new * age)
 
 
 @scaled_example_settings(50)

@@ -6,14 +6,10 @@ the number of failed starts.
 
 from __future__ import annotations
 
-import tempfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 import pytest
-import structlog
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,8 +19,8 @@ from cpsched.dispatchers.lookahead.lookahead_dispatcher import LookaheadDispatch
 from cpsched.model import Job
 from cpsched_bridge.cycle.backoff import MAX_GROUPS_PER_USER
 from cpsched_bridge.ports import Hold
-from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
-from tests.bridges import a_bridge
+from cpsched_sim.testing.hypothesis_strategies import scaled_example_settings
+from tests.bridges import a_bridge, quiet_folder
 from tests.builders import a_cluster, a_job
 from tests.fakes import STUBBORN, FakeCluster, FakePace, FirstFit
 
@@ -55,21 +51,10 @@ class Story:
     events: list[str]
 
 
-@contextmanager
-def quiet() -> Iterator[Path]:
-    memory = Path("/dev/shm")
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    try:
-        with tempfile.TemporaryDirectory(dir=memory if memory.is_dir() else None) as folder:
-            yield Path(folder)
-    finally:
-        structlog.reset_defaults()
-
-
 def play(arrivals: Sequence[Arrival], seconds: int, nodes: int, dispatcher: Dispatcher, **facts: object) -> Story:
     """Run a bridge on a cluster of `nodes` four-core nodes, with one cycle per second."""
     cluster, tried_s, modes, events = FakeCluster(a_cluster(nodes, 4)), [], set(), []
-    with quiet() as folder:
+    with quiet_folder() as folder:
         pace = FakePace()
         bridge = a_bridge(folder, cluster, dispatcher, pace, start={"timeout_s": TIMEOUT_S}, **facts)
         for _ in range(seconds):
@@ -84,8 +69,7 @@ def play(arrivals: Sequence[Arrival], seconds: int, nodes: int, dispatcher: Disp
                 tried_s.append(cluster.now_s)
             cluster.advance()
             pace.at_s += 1
-        bridge.ledger.close()
-        bridge.journal.close()
+        bridge.close_files()
     return Story(starts_of(cluster), tried_s, modes, events)
 
 
@@ -94,8 +78,7 @@ def starts_of(cluster: FakeCluster) -> dict[int, int]:
 
 
 def _arrive(cluster: FakeCluster, arrival: Arrival) -> None:
-    job = replace(arrival.job, submit_s=cluster.now_s)
-    cluster.submit(job, run_s=arrival.run_s, stubborn=arrival.kind)
+    cluster.submit(replace(arrival.job, submit_s=cluster.now_s), run_s=arrival.run_s, stubborn=arrival.kind)
 
 
 SMALL = st.tuples(st.integers(0, 30), st.integers(1, 12), st.integers(0, 3))
@@ -184,7 +167,7 @@ def test_reports_and_attempts_are_bounded() -> None:
 def test_flood_of_new_jobs_delays_no_start() -> None:
     """Jobs to release do not delay starts either: half of a cycle's commands are for starts, and users take turns."""
     cluster = FakeCluster(a_cluster(4, 4))
-    with quiet() as folder:
+    with quiet_folder() as folder:
         bridge = a_bridge(folder, cluster, FirstFit(), cycle={"max_commands": 10})
         for _ in range(30):
             first = FIRST_OF_MALLORY + 60 * cluster.now_s
@@ -196,6 +179,5 @@ def test_flood_of_new_jobs_delays_no_start() -> None:
                 cluster.submit(replace(a_job(6), user="bob"), hold=Hold.NONE)
             bridge.cycle()
             cluster.advance()
-        bridge.ledger.close()
-        bridge.journal.close()
+        bridge.close_files()
     assert [starts_of(cluster)[id] for id in range(1, 7)] == [20] * 5 + [21]

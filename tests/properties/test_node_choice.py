@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from cpsched import registry
 from cpsched.feasibility import FreeAmounts, verify
-from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
+from cpsched_sim.testing.hypothesis_strategies import scaled_example_settings
 from tests.builders import a_job, a_snapshot
 from tests.properties.test_blocks import blocks
 from tests.properties.test_fragmentation import gpu_nodes, plain_choice
@@ -45,7 +45,7 @@ NAMES = ["easy", "list-reg", "lookahead", "slurm", "pcp19"]
 @pytest.mark.parametrize(("name", "rule"), [pair for pair in product(NAMES, CHOICES) if pair != ("slurm", "GPUs")])
 def test_single_job_gets_nodes_of_rule(name, rule):
     """No reservation and no other job matters. Without leaf switches, models place last."""
-    dispatcher = registry.build_dispatcher(name)
+    dispatcher = registry.DISPATCHERS.build(name)
 
     @scaled_example_settings(100)
     @given(CHOICES[rule])
@@ -62,7 +62,7 @@ def test_single_job_gets_nodes_of_rule(name, rule):
 @pytest.mark.parametrize("name", ["greedy", "lookahead"])
 def test_later_jobs_choose_among_remaining_nodes(name, rule):
     """The search of `lookahead` also undoes placements. A job that does not fill blocks does not delay others."""
-    dispatcher = registry.build_dispatcher(name)
+    dispatcher = registry.DISPATCHERS.build(name)
 
     @scaled_example_settings(200)
     @given(QUEUES[rule])

@@ -25,7 +25,7 @@ from cpsched_bridge.adapters.slurm.policy.preemptors import PreemptorsLeftToSlur
 from cpsched_bridge.ports import Hold, Observation, PendingJob, PreemptionOptions
 from cpsched_sim.cluster.preemption import SimulatedPreemption
 from cpsched_sim.simulation import simulate
-from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
+from cpsched_sim.testing.hypothesis_strategies import scaled_example_settings
 from tests.builders import a_cluster, a_job, a_running, a_slurm_job
 from tests.properties.test_victims import starts
 from tests.unit.sim.cluster.test_preemption import BY_QOS, workload
@@ -145,8 +145,8 @@ def test_waiting_start_reserves_free_amounts_that_it_will_need():
 def test_share_of_scarcest_resource_is_what_a_job_occupies():
     """On nodes with 64 cores and 4 GPUs, a job with a core and 4 GPUs occupies a whole node."""
     cluster = a_cluster(2, 64, gpus=(4, 4))
-    for per_unit, nodes in (((1, 4), 1.0), ((32, 1), 0.5), ((0, 2), 0.5)):
-        assert count_occupied_nodes(Request(1, per_unit), ((1, 1),), cluster) == nodes
+    requests = [Request(1, per_unit) for per_unit in ((1, 4), (32, 1), (0, 2))]
+    assert [count_occupied_nodes(request, ((1, 1),), cluster) for request in requests] == [1.0, 0.5, 0.5]
 
 
 def test_verifier_rejects_victim_without_a_node_of_the_start():
@@ -159,15 +159,15 @@ def test_verifier_rejects_victim_without_a_node_of_the_start():
 def test_verifier_counts_what_other_starts_need():
     """Another start needs two of the four cores that the victim frees."""
     cluster, victim = Cluster.of([[4]], ["cores"]), a_running(a_job(0, 1, 4), ((0, 1),))
-    for units, faults in ((2, 0), (3, 1)):
-        found = verify_preemption(a_running(a_job(7, units), ((0, units),), 9), cluster, np.array([[-2]]), [victim])
-        assert len(found) == faults
+    runs = [a_running(a_job(7, units), ((0, units),), 9) for units in (2, 3)]
+    assert [len(verify_preemption(run, cluster, np.array([[-2]]), [victim])) for run in runs] == [0, 1]
 
 
 def test_spared_job_is_no_victim_even_if_slurm_would_stop_it():
     """The plan then has Slurm's victims, and is not the bridge's."""
     cluster, free = Cluster.of([[4]] * 2, ["cores"]), np.zeros((2, 1), np.int64)
     jobs = [PreemptibleJob(a_running(a_job(node, 1, 4), ((node, 1),)), 9 - node) for node in range(2)]
-    for spared, expected in (((), ([1], True)), ((0,), ([1], True)), ((1,), ([0], True)), ((0, 1), ([0], False))):
-        plan = search_of(cluster, free, jobs).plan_start(a_job(7, 1, 4, qos="high"), True, spared)
-        assert ([each.job.id for each in plan.stopped], plan.is_chosen) == expected
+    start = a_job(7, 1, 4, qos="high")
+    plans = [search_of(cluster, free, jobs).plan_start(start, True, spared) for spared in ((), (0,), (1,), (0, 1))]
+    victims = [([each.job.id for each in plan.stopped], plan.is_chosen) for plan in plans]
+    assert victims == [([1], True), ([1], True), ([0], True), ([0], False)]

@@ -14,8 +14,7 @@ from cpsched.policy import Policy
 from cpsched.predictors.walltime import WalltimePredictor
 from cpsched_sim.cluster.replay import replay
 from cpsched_sim.testing.dispatcher_properties import build_policy_for_dispatcher
-from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
-from cpsched_sim.testing.hypothesis_strategies import snapshots, traces
+from cpsched_sim.testing.hypothesis_strategies import scaled_example_settings, snapshots, traces
 from tests.builders import a_job, a_running, a_snapshot
 from tests.properties import reference, slurm_reference
 
@@ -100,8 +99,7 @@ def busy_machines(draw):
     running = []
     for number, (node, left_s) in enumerate(held):
         if sum(each == node for each, _ in held[:number]) < 4:
-            job = a_job(1000 + number, walltime_s=now_s + left_s)
-            running.append(a_running(job, ((node, 1),)))
+            running.append(a_running(a_job(1000 + number, walltime_s=now_s + left_s), ((node, 1),)))
     part = st.sampled_from(["p", "p", "q"])
     queue = []
     for number in range(draw(st.integers(2, 9))):
@@ -111,8 +109,7 @@ def busy_machines(draw):
         asked = a_job(number, units, cores, walltime_s, distinct=True, node_set=row, queue=("p", "q")[row - 1])
         queue.append(asked)
     sets = {"p": list(range(nodes)), "q": list(range(nodes // 2, nodes))}
-    cluster = Cluster.of([[4]] * nodes, ["cores"], node_sets=sets)
-    return a_snapshot(cluster, queue, running, now_s)
+    return a_snapshot(Cluster.of([[4]] * nodes, ["cores"], node_sets=sets), queue, running, now_s)
 
 
 @scaled_example_settings(200)
@@ -124,8 +121,7 @@ def test_reservations_on_busy_machine_equal_slurm_tries(snapshot, resolution_s, 
     plan.main("full", -1)
     plan.backfill()
     decision = SlurmTwinDispatcher(text_of(rules)).decide(snapshot)
-    assert decision.starts_by_job(snapshot) == plan.starts
-    assert decision.plan_by_job(snapshot) == plan.planned
+    assert (decision.starts_by_job(snapshot), decision.plan_by_job(snapshot)) == (plan.starts, plan.planned)
 
 
 @scaled_example_settings(60)
@@ -138,8 +134,7 @@ def test_submitted_jobs_equal_plain_pass(snapshot, rules, count):
     snapshot = Snapshot.of(now_s, snapshot.cluster, snapshot.free, jobs, snapshot.running_jobs(), estimates)
     plan = slurm_reference.Plan(snapshot, rules)
     plan.main("submitted", now_s - 1)
-    twin = SlurmTwinDispatcher(text_of(rules))
-    assert twin.decide(snapshot, "starts").starts_by_job(snapshot) == plan.starts
+    assert SlurmTwinDispatcher(text_of(rules)).decide(snapshot, "starts").starts_by_job(snapshot) == plan.starts
 
 
 @scaled_example_settings(40)

@@ -4,13 +4,11 @@ import string
 import tempfile
 from pathlib import Path
 
-import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
 from cpsched_sim.errors import InvalidTrace
-from cpsched_sim.simulation_metrics import ScheduleData, count_overlapping_intervals
-from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
+from cpsched_sim.testing.hypothesis_strategies import scaled_example_settings
 from cpsched_sim.traces import native_format
 from cpsched_sim.traces.pbs_accounting import PbsAccountingReader
 from cpsched_sim.traces.swf import SwfReader
@@ -75,50 +73,36 @@ def test_native_format_round_trip(jobs, waits_s):
     st.lists(st.lists(st.sampled_from(["-1", "0", "1", "7", "2.5", "x", "nan", "inf", ";"]), min_size=15, max_size=19))
 )
 def test_swf_lines_are_jobs_or_named_errors(lines):
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "t.swf"
-        path.write_text("".join(" ".join(line) + "\n" for line in lines))
-        reader = SwfReader(path, lenient=True)
-        for job in reader:
-            assert job.run_s >= 1
-            assert job.walltime_s >= job.run_s
-            assert job.ask.processors >= 1
-        assert strict_error(path) == bool(reader.tally.skipped)
+    for job in read_lines(SwfReader, lines):
+        assert job.walltime_s >= job.run_s >= 1
+        assert job.ask.processors >= 1
 
 
 @scaled_example_settings(300)
 @given(st.lists(st.lists(st.sampled_from(PIECES), max_size=12), max_size=8))
 def test_pbs_lines_are_jobs_or_named_errors(lines):
+    for job in read_lines(PbsAccountingReader, lines):
+        assert job.run_s >= 1
+        assert job.submit_s <= job.start_s
+        assert job.ask.units >= 1
+        assert job.ask.each
+
+
+def read_lines(reader, lines):
+    """Return the jobs of a file that is read leniently; if lines are skipped, strict reading must fail."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "20261123"
         path.write_text("".join(f"{' '.join(line)}\n" for line in lines))
-        reader = PbsAccountingReader(path, lenient=True)
-        for job in reader:
-            assert job.run_s >= 1
-            assert job.submit_s <= job.start_s
-            assert job.ask.units >= 1
-            assert job.ask.each
-        assert strict_error(path, PbsAccountingReader) == bool(reader.tally.skipped)
+        lenient = reader(path, lenient=True)
+        jobs = list(lenient)
+        assert strict_error(path, reader) == bool(lenient.tally.skipped)
+    return jobs
 
 
-def strict_error(path, reader=SwfReader):
+def strict_error(path, reader):
     """Return whether strict reading fails with a message that names the line."""
     try:
         list(reader(path))
     except InvalidTrace as error:
         return str(error).startswith(f"{path}:{error.line}: ")
     return False
-
-
-@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 50), st.integers(1, 50), st.integers(1, 9)), min_size=1))
-def test_metrics_and_step_counts_are_within_bounds(jobs):
-    submit, wait, run, processors = np.array(jobs, dtype=np.int64).T
-    measures = ScheduleData(submit, submit + wait, submit + wait + run, processors)
-    assert measures.bsld >= 1
-    assert measures.af <= measures.response_s.max()
-    assert 0 < measures.utilization(int(processors.sum())) <= 1
-    at, length = measures.queue_length()
-    for second, jobs_waiting in zip(at.tolist(), length.tolist(), strict=True):
-        assert jobs_waiting == int(((submit <= second) & (submit + wait > second)).sum())
-    _, running = count_overlapping_intervals(submit + wait, submit + wait + run)
-    assert running[-1] == 0

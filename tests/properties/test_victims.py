@@ -17,8 +17,14 @@ from hypothesis import strategies as st
 from cpsched.feasibility import FreeAmounts
 from cpsched.model import Cluster, Request, RunningJob
 from cpsched.site.victims import REQUEUE_S, PreemptibleJob, cheapest_victims, lost_work_s, stop_price_node_s
-from cpsched_sim.testing.hypothesis_example_counts import scaled_example_settings
-from cpsched_sim.testing.hypothesis_strategies import clusters, first_fit_placement, jobs, requests, subtract_placement
+from cpsched_sim.testing.hypothesis_strategies import (
+    clusters,
+    first_fit_placement,
+    jobs,
+    requests,
+    scaled_example_settings,
+    subtract_placement,
+)
 from tests.builders import a_job, a_running
 
 COMPLETE = 100_000
@@ -48,20 +54,17 @@ def units_without(cluster, free, request, victims):
 
 def faults(cluster, free, request, candidates, sufficient, victims):
     """Return what is wrong with a choice of victims."""
-    enough, found = request.units, []
-    if units_without(cluster, free, request, victims) < enough:
-        found.append("too little room")
-    if any(units_without(cluster, free, request, [o for o in victims if o is not each]) >= enough for each in victims):
-        found.append("a needless victim")
-    if not {id(each) for each in victims} <= {id(each) for each in candidates} or len(victims) != len(set(victims)):
-        found.append("not candidates")
-    if len(victims) > len(sufficient):
-        found.append("more victims")
-    if sum(each.price for each in victims) > sum(each.price for each in sufficient):
-        found.append("dearer")
-    if max(each.grace_s for each in victims) > max(each.grace_s for each in sufficient):
-        found.append("a later start")
-    return found
+    enough, ids = request.units, {id(each) for each in candidates}
+    rest = [[other for other in victims if other is not each] for each in victims]
+    wrong = {
+        "too little room": units_without(cluster, free, request, victims) < enough,
+        "a needless victim": any(units_without(cluster, free, request, others) >= enough for others in rest),
+        "not candidates": not {id(each) for each in victims} <= ids or len(victims) != len(set(victims)),
+        "more victims": len(victims) > len(sufficient),
+        "dearer": sum(each.price for each in victims) > sum(each.price for each in sufficient),
+        "a later start": max(each.grace_s for each in victims) > max(each.grace_s for each in sufficient),
+    }
+    return [fault for fault, is_wrong in wrong.items() if is_wrong]
 
 
 def least_price(cluster, free, request, candidates, sufficient):
@@ -118,8 +121,7 @@ def test_complete_search_finds_cheapest_permitted_set(start):
     before = free.copy()
     found = cheapest_victims(FreeAmounts(cluster, free), request, candidates, sufficient, COMPLETE)
     assert faults(*start, found.victims) == []
-    assert found.price == sum(each.price for each in found.victims) == found.at_least
-    assert found.price == least_price(*start)
+    assert found.price == sum(each.price for each in found.victims) == found.at_least == least_price(*start)
     assert np.array_equal(free, before)
 
 
@@ -138,8 +140,7 @@ def test_wide_job_is_stopped_if_it_costs_less():
         preemptible(at, nodes, 6 - at) for at, nodes in enumerate([((0, 1), (1, 1)), ((2, 1),), ((3, 1),)])
     )
     amounts = FreeAmounts(cluster, np.zeros((4, 1), np.int64))
-    found = cheapest_victims(amounts, Request(2, (4,)), [wide, *narrow], narrow)
-    assert found.victims == (wide,)
+    assert cheapest_victims(amounts, Request(2, (4,)), [wide, *narrow], narrow).victims == (wide,)
 
 
 @pytest.mark.parametrize(
@@ -170,19 +171,22 @@ def test_greedy_set_omits_dearest_unneeded_job():
     """Without effort, the result is the greedy set. Its jobs of 1 core are not both needed."""
     sizes_and_prices = [(1, 1), (1, 2), (3, 30), (1, 50)]
     jobs = [preemptible(at, ((0, size),), price, 1) for at, (size, price) in enumerate(sizes_and_prices)]
-    cheap, _, large, _ = jobs
     amounts = FreeAmounts(Cluster.of([[6]], ["cores"]), np.zeros((1, 1), np.int64))
-    found = cheapest_victims(amounts, Request(4, (1,)), jobs, jobs, effort=0)
-    assert set(found.victims) == {cheap, large}
+    assert set(cheapest_victims(amounts, Request(4, (1,)), jobs, jobs, effort=0).victims) == {jobs[0], jobs[2]}
 
 
 @pytest.mark.parametrize(
-    ("checkpoint_s", "lost_s"),
-    [(None, 900), (400, 600), (50, 900), (5000, 0)],  # none; later than the start; before it; in the future
+    ("facts", "lost_s"),
+    [
+        ({}, 900),
+        ({"checkpoint_s": 400}, 600),
+        ({"checkpoint_s": 50}, 900),  # before the start
+        ({"checkpoint_s": 5000}, 0),  # in the future
+        ({"grace_s": 30}, 930),
+    ],
 )
-def test_price_counts_work_since_last_checkpoint(checkpoint_s, lost_s):
-    assert REQUEUE_S == 60
-    assert stop_price_node_s(2, 100, 1000, checkpoint_s) == 2 * (lost_s + REQUEUE_S)
+def test_price_counts_work_since_last_checkpoint_and_during_grace_time(facts, lost_s):
+    assert stop_price_node_s(2, 100, 1000, **facts) == 2 * (lost_s + 60) == 2 * (lost_s + REQUEUE_S)
 
 
 @given(
@@ -196,10 +200,6 @@ def test_price_is_bounded_whatever_checkpoint_says(nodes, start_s, ran_s, checkp
     assert 0 <= lost_work_s(start_s, now_s, checkpoint_s) <= ran_s
     price = stop_price_node_s(nodes, start_s, now_s, checkpoint_s)
     assert nodes * REQUEUE_S <= price <= stop_price_node_s(nodes, start_s, now_s)
-
-
-def test_price_counts_work_during_grace_time():
-    assert stop_price_node_s(2, 100, 1000, grace_s=30) == 2 * (930 + REQUEUE_S)
 
 
 @pytest.mark.parametrize("count", [40, 400])

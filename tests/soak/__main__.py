@@ -16,8 +16,8 @@ import sys
 import tempfile
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
-from dataclasses import astuple, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +29,7 @@ from cpsched.policy import Policy
 from cpsched.policy_spec import PolicySpec
 from cpsched.predictors.last_two import LastTwoPredictor
 from cpsched_bridge.cycle.isolated_dispatcher import IsolatedDispatcher
-from cpsched_bridge.cycle.real_clock import RealClock
+from cpsched_bridge.cycle.loop_clock import LoopClock
 from cpsched_bridge.ports import Observation
 from tests.bridges import Metrics, a_bridge
 from tests.builders import a_cluster, a_job
@@ -41,11 +41,13 @@ USERS = 40
 REMEMBERED = 20_000
 """Number of ended jobs that the site remembers, like a cluster that forgets them."""
 LINES = 24
-COLUMNS = (
-    ("real h", 7), ("simulated h", 11), ("ended jobs", 10), ("cycles", 8), ("bridge MiB", 10), ("child MiB", 9),
-    ("files", 5), ("ledger MiB", 10), ("journal MiB", 11), ("ms CPU a cycle", 14),
-    ("ms CPU of a fixed sum", 21),
-)  # fmt: skip
+WIDTHS = {
+    "real h": 7, "simulated h": 11, "ended jobs": 10, "cycles": 8, "bridge MiB": 10, "child MiB": 9, "files": 5,
+    "ledger MiB": 10, "journal MiB": 11, "ms CPU a cycle": 14, "ms CPU of a fixed sum": 21,
+}  # fmt: skip
+"""The columns with their widths. The fixed sum shows the speed of the machine, on which all CPU times depend."""
+Line = Mapping[str, float]
+"""The state of a run at one time, by column."""
 
 
 class Stream:
@@ -89,31 +91,6 @@ class Stream:
 
     def read_history(self) -> Sequence[EndedJob]:
         return tuple(self._ended)
-
-
-@dataclass(frozen=True, slots=True)
-class Line:
-    """The state of a run at one time, in the order of `COLUMNS`."""
-
-    real_h: float
-    simulated_h: float
-    ended: int
-    cycles: int
-    bridge_mib: float
-    child_mib: float
-    files: int
-    ledger_mib: float
-    journal_mib: float
-    cpu_ms: float
-    sum_ms: float
-    """The speed of the machine: other load makes all CPU times longer."""
-
-    def text(self) -> str:
-        """Return the line below the names of the columns."""
-        return " ".join(
-            f"{value:{width}}" if isinstance(value, int) else f"{value:{width}.2f}"
-            for value, (_, width) in zip(astuple(self), COLUMNS, strict=True)
-        )
 
 
 def resident_mib(pid: int | str = "self") -> float:
@@ -160,10 +137,10 @@ def soak(given: argparse.Namespace, folder: Path) -> int:
     policy = Policy(LastTwoPredictor(), apart or EasyDispatcher())
     backend = RemoteBackend(socket, deadline_s=60.0)
     bridge = a_bridge(
-        folder, backend, policy=policy, pace=RealClock(), listeners=(Metrics(),),
+        folder, backend, policy=policy, pace=LoopClock(), listeners=(Metrics(),),
         journal={"max_mib": 64, "keep_jobs_days": 1}, cycle={"checks_every_s": 0},
     )  # fmt: skip
-    print(" ".join(f"{name:>{width}}" for name, width in COLUMNS))
+    print(" ".join(f"{name:>{width}}" for name, width in WIDTHS.items()))
     began_s, since_s, cycles, ended, lines = time.monotonic(), time.process_time(), 0, 0, list[Line]()
     told_at, step = 0, max(1, min(given.jobs, 10**6) // LINES)
     try:
@@ -176,23 +153,23 @@ def soak(given: argparse.Namespace, folder: Path) -> int:
             hours = (time.monotonic() - began_s) / 3600
             done = hours >= given.hours or ended >= given.jobs
             if ended >= told_at + step or hours >= given.hours * (len(lines) + 1) / LINES or done:
-                told_at, before = ended, lines[-1].cycles if lines else 0
+                told_at, before = ended, lines[-1]["cycles"] if lines else 0
                 cpu_ms = 1e3 * (time.process_time() - since_s) / max(1, cycles - before)
-                line = Line(
-                    hours,
-                    report.observation.now_s / 3600,
-                    ended,
-                    cycles,
-                    resident_mib(),
-                    resident_mib(apart.pid) if apart and apart.pid else 0.0,
-                    len(os.listdir("/proc/self/fd")),
-                    size_mib(folder, "state"),
-                    size_mib(folder, "journal"),
-                    cpu_ms,
-                    fixed_sum_ms(),
-                )
+                line = {
+                    "real h": hours,
+                    "simulated h": report.observation.now_s / 3600,
+                    "ended jobs": ended,
+                    "cycles": cycles,
+                    "bridge MiB": resident_mib(),
+                    "child MiB": resident_mib(apart.pid) if apart and apart.pid else 0.0,
+                    "files": len(os.listdir("/proc/self/fd")),
+                    "ledger MiB": size_mib(folder, "state"),
+                    "journal MiB": size_mib(folder, "journal"),
+                    "ms CPU a cycle": cpu_ms,
+                    "ms CPU of a fixed sum": fixed_sum_ms(),
+                }
                 lines.append(line)
-                print(line.text(), flush=True)
+                print(" ".join(f"{round(line[name], 2):>{width}}" for name, width in WIDTHS.items()), flush=True)
                 since_s = time.process_time()
             if done:
                 break
@@ -210,12 +187,12 @@ def soak(given: argparse.Namespace, folder: Path) -> int:
 def growth(lines: Sequence[Line]) -> Iterator[str]:
     """Yield the growth of each column per real and simulated hour, over the second half of the run."""
     first, last = lines[len(lines) // 2], lines[-1]
-    hours, simulated = last.real_h - first.real_h, last.simulated_h - first.simulated_h
+    hours, simulated = (last[name] - first[name] for name in ("real h", "simulated h"))
     if not (hours > 0 and simulated > 0):
         return
-    yield f"growth over the second half, {last.ended - first.ended} jobs:"
-    for (name, width), a, b in list(zip(COLUMNS, astuple(first), astuple(last), strict=True))[4:]:
-        grown = b - a
+    yield f"growth over the second half, {last['ended jobs'] - first['ended jobs']} jobs:"
+    for name, width in list(WIDTHS.items())[4:]:
+        grown = last[name] - first[name]
         yield f"{name:>{width}}: {grown:+9.2f}, {grown / hours:+9.2f} a real h, {grown / simulated:+9.4f} a simulated h"
 
 

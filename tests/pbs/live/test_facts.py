@@ -112,17 +112,6 @@ def test_job_started_with_too_few_chunks_returns(closed: Pbs) -> None:
         assert each["job_state"] in "RQ" or (each["job_state"], each["Exit_status"]) == ("E", -3)
 
 
-def test_refusals_have_expected_messages(closed: Pbs) -> None:
-    job, array = closed.submit(sleep_s=30), closed.submit("1:ncpus=1", 1, "-J", "1-2")
-    where = f"({first(closed)}:ncpus=1)"
-    run("qrun", "-H", where, job)
-    assert refusal("qrun", "-H", where, job) == (2, f"exit 2: qrun: Request invalid for state of job {job}")
-    assert refusal("qrun", "-H", where, array) == (2, f"exit 2: qrun: Invalid request {array}")
-    assert "Unknown Job Id" in refusal("qrun", "-H", where, "999999." + job.split(".", 1)[1])[1]
-    assert "Unknown node" in refusal("qrun", "-H", "(nowhere:ncpus=1)", closed.submit())[1]
-    assert refusal("qmove", LEFT, job)[0] == 168
-
-
 def test_subjobs_run_one_by_one(closed: Pbs) -> None:
     array = closed.submit("1:ncpus=1", 30, "-J", "1-3")
     second = array.replace("[]", "[2]")

@@ -109,6 +109,10 @@ class Told:
     commands: list[str]
     jobs: dict[str, Job]
 
+    @property
+    def kept(self) -> set[str]:
+        return {name for name, job in self.jobs.items() if job.held}
+
 
 class DeadMan:
     """A folder with the stand-ins, the cluster's state, and a heartbeat."""
@@ -130,16 +134,18 @@ class DeadMan:
         file.write_text(text)
         file.chmod(0o755)
 
-    def put(self, *, jobs: list[Job], **other: object) -> None:
+    def put(self, *, jobs: list[Job], **other: object) -> DeadMan:
         """The cluster as it is now. `stubborn` jobs are not changed by any command; `claims` are read one by one."""
         world = {"plugin": True, "squeue_fails": 0, "squeue_good": None, "stubborn": [], "ledger_works": True}
         world |= {"claims": [], "lease_field": "Comment"}
         self.state.write_text(json.dumps({**world, "said": [], **other, "jobs": [asdict(job) for job in jobs]}))
+        return self
 
-    def beat(self, age_s: float) -> None:
+    def beat(self, age_s: float) -> DeadMan:
         self.heartbeat.touch()
         then = time.time() - age_s
         os.utime(self.heartbeat, (then, then))
+        return self
 
     def environment(self, **settings: str) -> dict[str, str]:
         return {

@@ -78,8 +78,7 @@ class SubmitPlugin:
         parts = self._lua.table_from(
             {name: self._lua.table_from(part) for name, part in (partitions or DEFAULT_PARTITIONS).items()}
         )
-        result = self._lua.globals().slurm_job_submit(job, parts, uid)
-        assert result == 0
+        assert self._lua.globals().slurm_job_submit(job, parts, uid) == 0
         return {name: value for name, value in dict(job).items() if name != "user_id"}
 
     def modify(self, uid: int, record: dict[str, Any], **change: Any) -> dict[str, Any] | None:

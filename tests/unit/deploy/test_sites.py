@@ -4,9 +4,9 @@ import re
 
 import pytest
 
-from tests.slurm.harness import EndedJob, expand
-from tests.slurm.site_configs import CONFIGS, NODES, Control, SiteConfig
-from tests.slurm.sites import Figures, Result, chosen, figures, jobs_of, peak, run_of, shapes_of
+from cpsched.slurm_text.hostlist import expand_hostlist
+from tests.slurm.site_configs import CONFIGS, NODES, SiteConfig
+from tests.slurm.sites import jobs_of, run_of, shapes_of
 
 CONF_NAMES = {
     "ClusterName", "StateSaveLocation", "AccountingStorageEnforce", "PriorityType", "PriorityWeightFairshare",
@@ -71,7 +71,7 @@ def settings_of(config: SiteConfig) -> set[str]:
     }  # fmt: skip
     found = {name for name, word in words.items() if word in text}
     nodes = [
-        set(expand(re.search(r"Nodes=(\S+)", line)[1].replace("],w[", ",")))
+        set(expand_hostlist(re.search(r"Nodes=(\S+)", line)[1].replace("],w[", ",")))
         for line in conf
         if line.startswith("PartitionName")
     ]
@@ -121,54 +121,3 @@ def test_workload_has_200_jobs_and_uses_only_site_features(config):
     assert ("--gres=gpu" in text) == any("gpu" in group.gres for group in config.groups)
     assert ("-C " in text) == any(group.features for group in config.groups)
     assert ("-L " in text) == any(line.startswith("Licenses") for line in config.settings)
-
-
-def ended(job: str, nodes: str, start_s: int, end_s: int, state: str = "COMPLETED", restarts: int = 0) -> EndedJob:
-    return EndedJob(job, state, expand(nodes), 14, 0, start_s, end_s, restarts, "standard")
-
-
-def of(preempted: dict[str, int] | None = None, /, **jobs: EndedJob) -> Figures:
-    config = CONFIGS[1]
-    run = run_of(config)
-    submitted = jobs_of(run, 1, 1)[0]
-    return figures(
-        config, run, {name[1:]: submitted for name in jobs}, {name[1:]: each for name, each in jobs.items()}, preempted
-    )
-
-
-def test_figures_count_lost_and_repeated_jobs():
-    found = of(
-        j1=ended("1", "w[1,7]", 2, 4), j2=ended("2", "w21", 4, 6, restarts=1), j3=ended("3", "w1", 1, 1, "NODE_FAIL")
-    )
-    assert (found.jobs, found.lost, found.twice) == (3, 1, 1)
-    assert (found.weights, found.switches) == ((10 + 10 + 100) / 2, 1.5)
-    assert (found.wait_s, found.longest_s) == (3, 4)
-
-
-def test_preempted_jobs_run_again_but_not_twice():
-    jobs = {"j1": ended("1", "w1", 2, 4, restarts=1), "j2": ended("2", "w1", 4, 6, restarts=2)}
-    assert (of({"1": 1, "2": 2}, **jobs).twice, of({"1": 1, "2": 1}, **jobs).twice) == (0, 1)
-
-
-def test_consecutive_jobs_may_use_node_up_to_its_limit():
-    """14 CPUs a job, of at most 14 in the partition."""
-    assert of(j1=ended("1", "w1", 0, 5), j2=ended("2", "w1", 5, 9)).exceeded == []
-    assert of(j1=ended("1", "w1", 0, 5), j2=ended("2", "w1", 4, 9)).exceeded == ["MaxCPUsPerNode of standard"]
-
-
-def test_peak_counts_end_before_start():
-    assert peak([(0, 5, 2), (5, 9, 2), (4, 6, 1)]) == 3
-
-
-def test_site_fails_if_control_is_unexpected_or_job_is_lost():
-    config = CONFIGS[12]
-    good = Figures(1, 0, 0, 1.0, 1.0, 1.0, 0.0, 0, [])
-    lost = Figures(1, 1, 0, 1.0, 1.0, 1.0, 0.0, 0, [])
-    assert not Result(config, Control.SERVED, [], [], slurm=good, bridge=good).bad
-    assert Result(config, Control.SERVED, [], [], slurm=good, bridge=lost).bad
-    assert Result(config, Control.REFUSED, ["preemption"], []).bad
-
-
-def test_selects_few_sites_in_turn():
-    assert [config.cluster for config in chosen((), 3, 24)] == ["site25", "site01", "site02"]
-    assert [config.cluster for config in chosen(["site07"], None, 0)] == ["site07"]

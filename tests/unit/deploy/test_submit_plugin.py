@@ -20,9 +20,15 @@ from tests.unit.deploy.submit_plugin import (
     SubmitPlugin,
 )
 
+BRIDGE_ONLY = "{ bridge_uid = 2100 }"
+DELAYING = "{ bridge_uid = 2100, begin_delay_s = 120 }"
+GPU_AND_FAT = "{ bridge_uid = 2100, partitions = { 'gpu', 'fat' } }"
+HELD = {"priority": 0, "admin_comment": WAIT}
 MANAGED = {"admin_comment": WAIT, "priority": 0}
 MARKS = ["bridge:wait", "bridge:user-held", "bridge:admin-held", "bridge:asked(n1)", "bridge:pinned()"]
 MARKS += ["bridge:begin(0)"]
+LONGEST = "n" * 384
+"""The longest node list that can be recorded."""
 
 
 @pytest.fixture
@@ -32,23 +38,60 @@ def plugin() -> SubmitPlugin:
 
 # Submission
 
+SUBMISSIONS: list[tuple[str | None, dict[str, object], dict[str, object]]] = [
+    # Slurm does not test the request of a held job, and rejects no job that can never run. So a new job is delayed.
+    (DELAYING, {}, {"begin_time": NOW_S + 120, "comment": "bridge:begin(0)", "admin_comment": WAIT}),
+    (DELAYING, {"begin_time": 0, "comment": "mine"},
+     {"begin_time": NOW_S + 120, "comment": "bridge:begin(0) mine", "admin_comment": WAIT}),
+    (DELAYING, {"begin_time": NOW_S + 50},
+     {"begin_time": NOW_S + 120, "comment": "bridge:begin(1050)", "admin_comment": WAIT}),
+    (DELAYING, {"begin_time": 5_000_000_000}, {"comment": "bridge:begin(5000000000)", "admin_comment": WAIT}),
+    (DELAYING, {"priority": 0}, {"comment": "bridge:user-held", "admin_comment": WAIT}),
+    # Without a delay, it is held.
+    (BRIDGE_ONLY, {}, HELD),
+    (BRIDGE_ONLY, {"priority": NO_VAL, "het_job_offset": NO_VAL, "immediate": 0, "req_nodes": "", "comment": ""}, HELD),
+    (BRIDGE_ONLY, {"priority": 0}, HELD | {"comment": "bridge:user-held"}),
+    (BRIDGE_ONLY, {"priority": 0, "comment": "my words"}, HELD | {"comment": "bridge:user-held my words"}),
+    (BRIDGE_ONLY, {"priority": 50}, HELD),
+    (BRIDGE_ONLY, {"immediate": 0}, HELD),
+    (BRIDGE_ONLY, {"uid": ROOT}, HELD),
+    (BRIDGE_ONLY, {"uid": ROOT, "priority": 0}, HELD | {"comment": "bridge:user-held"}),
+    (BRIDGE_ONLY, {"uid": ROOT, "priority": NO_VAL}, HELD),
+    # Without settings, the bridge's user is not known. Its hold would look like an administrator's.
+    (None, {"uid": BRIDGE}, HELD),
+    # Requested nodes are recorded, if they can be.
+    (BRIDGE_ONLY, {"req_nodes": "n[1-2],m-3", "comment": "mine"},
+     HELD | {"comment": "bridge:asked(n[1-2],m-3) mine"}),
+    (BRIDGE_ONLY, {"req_nodes": LONGEST}, HELD | {"comment": f"bridge:asked({LONGEST})"}),
+    *((BRIDGE_ONLY, {"req_nodes": nodes}, {})
+      for nodes in (LONGEST + "n", "n1)", "n1 n2", "n1\nrelease 5", "n(1", "n1\x00", "n1;", "ä1")),
+    # Left to Slurm
+    *((BRIDGE_ONLY, asked, {})
+      for asked in ({"het_job_offset": 0}, {"het_job_offset": 1}, {"cron_job": True}, {"immediate": 1},
+                    {"uid": ROOT, "priority": 50}, {"uid": BRIDGE})),
+    # Settings
+    (GPU_AND_FAT, {"partition": "gpu"}, HELD),
+    (GPU_AND_FAT, {"partition": "main,gpu"}, HELD),
+    *((GPU_AND_FAT, asked, {}) for asked in ({"partition": "main"}, {}, {"partition": "gpus"}, {"partition": ""})),
+    (GPU_AND_FAT, {"partitions": {"main": {"flag_default": 0}, "gpu": {"flag_default": 1}}}, HELD),
+    (GPU_AND_FAT, {"partitions": {"gpu": {"flag_default": 0}}}, {}),
+    *(("{ exempt_interactive = true }", asked, {}) for asked in ({}, {"script": ""})),
+    ("{ exempt_interactive = true }", {"script": "#!/bin/sh"}, HELD),
+    *(("{ exempt_interactive = false }", asked, HELD) for asked in ({}, {"script": ""}, {"script": "#!/bin/sh"})),
+    # Words that are no marks stay, except for control characters and repeated blanks. An empty text would not be set,
+    # and the marks would stay, so a comment of marks becomes a blank.
+    *((BRIDGE_ONLY, {"comment": words}, HELD) for words in ("cambridge: part 2", "bridge", "bridge:", "a\xff")),
+    (BRIDGE_ONLY, {"comment": "the bridge:waits"}, HELD | {"comment": "the"}),
+    (BRIDGE_ONLY, {"comment": "üñí  çödé"}, HELD | {"comment": "üñí çödé"}),
+    (BRIDGE_ONLY, {"comment": "a\nb\tc\x1cd\x7f"}, HELD | {"comment": "a b c d"}),
+    (BRIDGE_ONLY, {"comment": "bridge:wait"}, HELD | {"comment": " "}),
+]  # fmt: skip
 
-DELAYING = "{ bridge_uid = 2100, begin_delay_s = 120 }"
 
-
-@pytest.mark.parametrize(
-    ("asked", "begin_time", "comment"),
-    [
-        ({}, NOW_S + 120, "bridge:begin(0)"),
-        ({"begin_time": 0, "comment": "mine"}, NOW_S + 120, "bridge:begin(0) mine"),
-        ({"begin_time": NOW_S + 50}, NOW_S + 120, "bridge:begin(1050)"),
-        ({"begin_time": 5_000_000_000}, 5_000_000_000, "bridge:begin(5000000000)"),
-    ],
-)
-def test_new_job_is_delayed_so_that_slurm_tests_it(asked: dict[str, object], begin_time: int, comment: str) -> None:
-    """Slurm does not test the request of a held job, and rejects no job that can never run."""
-    job = SubmitPlugin(DELAYING).submit(**asked)
-    assert job == {**asked, "begin_time": begin_time, "comment": comment, "admin_comment": WAIT}
+@pytest.mark.parametrize(("settings", "asked", "changes"), SUBMISSIONS)
+def test_submission(settings: str | None, asked: dict[str, object], changes: dict[str, object]) -> None:
+    fields = {name: value for name, value in asked.items() if name not in ("uid", "partitions")}
+    assert SubmitPlugin(settings).submit(**asked) == fields | changes  # type: ignore[arg-type]
 
 
 def test_delays_200_jobs_of_a_user_and_holds_further_ones() -> None:
@@ -64,138 +107,17 @@ def test_delays_200_jobs_of_a_user_and_holds_further_ones() -> None:
     assert "begin_time" in plugin.submit(ALICE)
 
 
-def test_job_submitted_on_hold_is_not_delayed() -> None:
-    job = SubmitPlugin(DELAYING).submit(priority=0)
-    assert job == {"priority": 0, "comment": "bridge:user-held", "admin_comment": WAIT}
-
-
-DELAYED = {"admin_comment": WAIT, "priority": 1, "comment": "bridge:begin(0) mine"}
-
-
-@pytest.mark.parametrize(
-    ("uid", "priority", "comment"),
-    [
-        (BRIDGE, 0, "bridge:wait mine"),
-        (BRIDGE, RELEASE, "mine"),
-        (ROOT, RELEASE, "mine"),
-        (ROOT, 0, "bridge:admin-held mine"),
-        (ALICE, 0, "bridge:user-held mine"),
-    ],
-)
-@pytest.mark.parametrize(("begin", "begin_time"), [(0, NOW_S), (5000, 5000)])
-def test_hold_or_release_ends_delay(uid: int, priority: int, comment: str, begin: int, begin_time: int) -> None:
-    record = DELAYED | {"comment": f"bridge:begin({begin}) mine"}
-    changed = SubmitPlugin(DELAYING).modify(uid, record, priority=priority, begin_time=0)
-    assert changed == {"priority": priority, "begin_time": begin_time, "comment": comment}
-
-
-def test_owner_cannot_end_delay() -> None:
-    plugin = SubmitPlugin(DELAYING)
-    assert plugin.modify(ALICE, DELAYED, priority=RELEASE, begin_time=0) is None
-    assert plugin.told == ["this job waits for the cluster's scheduler, which will start it"]
-    changed = plugin.modify(ALICE, DELAYED, begin_time=NOW_S)
-    assert changed == {"begin_time": NOW_S + 120, "comment": "bridge:begin(1000) mine"}
-
-
-def test_job_is_held_and_marked(plugin: SubmitPlugin) -> None:
-    assert plugin.submit() == {"priority": 0, "admin_comment": WAIT}
-
-
-def test_unset_values_do_not_count(plugin: SubmitPlugin) -> None:
-    asked = {"priority": NO_VAL, "het_job_offset": NO_VAL, "immediate": 0, "req_nodes": "", "comment": ""}
-    job = plugin.submit(**asked)
-    assert (job["priority"], job["admin_comment"], job["comment"]) == (0, WAIT, "")
-
-
-def test_records_hold_requested_by_owner(plugin: SubmitPlugin) -> None:
-    assert plugin.submit(priority=0)["comment"] == "bridge:user-held"
-    assert plugin.submit(priority=0, comment="my words")["comment"] == "bridge:user-held my words"
-
-
-def test_records_node_list_requested_by_owner(plugin: SubmitPlugin) -> None:
-    job = plugin.submit(req_nodes="n[1-2],m-3", comment="mine")
-    assert (job["comment"], job["priority"]) == ("bridge:asked(n[1-2],m-3) mine", 0)
-
-
-@pytest.mark.parametrize(("length", "managed"), [(384, True), (385, False)])
-def test_leaves_job_whose_node_list_cannot_be_recorded(plugin: SubmitPlugin, length: int, managed: bool) -> None:
-    job = plugin.submit(req_nodes="n" * length)
-    assert ("admin_comment" in job, "comment" in job) == (managed, managed)
-
-
-@pytest.mark.parametrize("nodes", ["n1)", "n1 n2", "n1\nrelease 5", "n(1", "n1\x00", "n1;", "ä1"])
-def test_never_records_node_list_with_other_characters(plugin: SubmitPlugin, nodes: str) -> None:
-    job = plugin.submit(req_nodes=nodes)
-    assert "comment" not in job
-    assert "admin_comment" not in job
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        {"het_job_offset": 0},
-        {"het_job_offset": 1},
-        {"cron_job": True},
-        {"immediate": 1},
-        {"uid": ROOT, "priority": 50},
-        {"uid": BRIDGE},
-    ],
-    ids=str,
-)
-def test_leaves_job_to_slurm(plugin: SubmitPlugin, asked: dict[str, int]) -> None:
-    job = plugin.submit(**asked)
-    assert "admin_comment" not in job
-    assert job.get("priority") == asked.get("priority")
-
-
-@pytest.mark.parametrize(
-    "asked",
-    [
-        {"uid": ROOT},
-        {"uid": ROOT, "priority": 0},
-        {"uid": ROOT, "priority": NO_VAL},
-        {"priority": 50},
-        {"immediate": 0},
-    ],
-    ids=str,
-)
-def test_manages_job(plugin: SubmitPlugin, asked: dict[str, int]) -> None:
-    job = plugin.submit(**asked)
-    assert (job["priority"], job["admin_comment"]) == (0, WAIT)
-
-
-def test_without_settings_all_users_are_equal() -> None:
-    """Also the bridge's, whose identity is not configured. Its hold would look like an administrator's."""
-    assert SubmitPlugin(settings=None).submit(uid=BRIDGE) == {"priority": 0, "admin_comment": WAIT}
-
-
 def test_disabled_plugin_holds_nothing_but_guards_comments(plugin: SubmitPlugin) -> None:
     plugin.off = True
     job = plugin.submit(comment="a bridge:wait b", req_nodes="n1")
     assert job == {"comment": "bridge:asked(n1) a b", "req_nodes": "n1"}
-
-
-@pytest.mark.parametrize(
-    ("partition", "managed"),
-    [("gpu", True), ("main", False), (None, False), ("main,gpu", True), ("gpus", False), ("", False)],
-)
-def test_manages_only_configured_partitions(partition: str | None, managed: bool) -> None:
-    plugin = SubmitPlugin(settings="{ bridge_uid = 2100, partitions = { 'gpu', 'fat' } }")
-    asked = {} if partition is None else {"partition": partition}
-    assert ("admin_comment" in plugin.submit(**asked)) == managed
-
-
-def test_job_without_partition_uses_default_one() -> None:
-    plugin = SubmitPlugin(settings="{ partitions = { 'gpu' } }")
-    default_gpu = {"main": {"flag_default": 0}, "gpu": {"flag_default": 1}}
-    assert "admin_comment" in plugin.submit(partitions=default_gpu)
-    assert "admin_comment" not in plugin.submit(partitions={"gpu": {"flag_default": 0}})
+    assert plugin.modify(ALICE, MANAGED, priority=RELEASE) == {"priority": RELEASE}
 
 
 def test_kill_switch_file_is_configurable() -> None:
     plugin = SubmitPlugin(settings="{ off_file = '/elsewhere.off' }")
     plugin.off = True
-    assert "admin_comment" not in plugin.submit()
+    assert plugin.submit() == {}
 
 
 # What users write
@@ -230,57 +152,16 @@ def test_no_user_text_can_be_taken_for_mark(plugin: SubmitPlugin, mark: str) -> 
             assert "bridge:" not in comment.lower(), ascii(text)
 
 
-@pytest.mark.parametrize("words", ["cambridge: part 2", "bridge", "bridge:", "the bridge:waits", "üñí  çödé", "a\xff"])
-def test_keeps_other_words(plugin: SubmitPlugin, words: str) -> None:
-    kept = plugin.submit(comment=words)["comment"]
-    if "waits" in words:
-        assert kept == "the"  # it contains one of our words
-    else:
-        assert kept.split(" ") == [word for word in words.split(" ") if word]
-
-
-def test_control_characters_become_blanks(plugin: SubmitPlugin) -> None:
-    assert plugin.submit(comment="a\nb\tc\x1cd\x7f")["comment"] == "a b c d"
-
-
-def test_comment_of_marks_only_becomes_blank(plugin: SubmitPlugin) -> None:
-    """An empty text would not be set, and the marks would stay: a blank is."""
-    assert plugin.submit(comment="bridge:wait")["comment"] == " "
-
-
-def test_users_cannot_remove_marks(plugin: SubmitPlugin) -> None:
-    record = {**MANAGED, "comment": "bridge:admin-held bridge:pinned(n1) old"}
-    for user in (ALICE, BOB):
-        for text, stored in (("", ""), (" ", ""), ("new", " new"), ("bridge:wait", "")):
-            change = plugin.modify(user, record, comment=text)
-            assert change == {"comment": "bridge:admin-held bridge:pinned(n1)" + stored}
-
-
-@pytest.mark.parametrize("comment", [" ", "old", "bridge:admin-held", "bridge:admin-held old"])
-def test_unchanged_comment_adds_no_mark(plugin: SubmitPlugin, comment: str) -> None:
-    words = "old " if "old" in comment else ""
-    change = plugin.modify(ALICE, {**MANAGED, "comment": comment}, comment=f"{words}bridge:wait")
-    assert change == {"comment": comment}
-
-
-@pytest.mark.parametrize("user", [ROOT, BRIDGE])
-def test_administrators_and_bridge_write_comments_unchanged(plugin: SubmitPlugin, user: int) -> None:
-    record = {**MANAGED, "comment": "bridge:admin-held old"}
-    assert plugin.modify(user, record, comment="bridge:wait x") == {"comment": "bridge:wait x"}
-
-
 def test_marks_always_fit_in_comment(plugin: SubmitPlugin) -> None:
     """Slurm refuses a comment of more than 1,024 bytes, and with it the hold: the end of the user's text goes."""
     for size in (990, 1000, 1024):
         record = {**MANAGED, "comment": "x" * size}
         for uid, word in ((ROOT, "bridge:admin-held"), (ALICE, "bridge:user-held"), (BRIDGE, WAIT)):
             change = plugin.modify(uid, record, priority=0)
-            assert change is not None
             assert change["comment"].startswith(word + " xxx")
             assert len(change["comment"]) <= 1024
     full = {**MANAGED, "comment": "bridge:asked(" + "n" * 384 + ") " + "x" * 600}
     change = plugin.modify(BRIDGE, full, priority=0, req_nodes="n2")
-    assert change is not None
     assert {"bridge:wait", "bridge:asked(" + "n" * 384 + ")", "bridge:pinned(" + "n" * 384 + ")"} <= set(
         change["comment"].split(" ")
     )
@@ -291,102 +172,158 @@ def test_shortened_comment_ends_with_whole_character(plugin: SubmitPlugin) -> No
     for size in range(600, 604):
         text = "x" * (size % 4) + "\xc3\xa4" * 510
         change = plugin.modify(ROOT, {**MANAGED, "comment": text[:1024]}, priority=0)
-        assert change is not None
         change["comment"].encode("latin-1").decode("utf-8")
 
 
-def test_comment_that_just_fits_is_not_shortened(plugin: SubmitPlugin) -> None:
-    word = "bridge:admin-held "
-    text = "x" * (1024 - len(word))
-    assert plugin.modify(ROOT, {**MANAGED, "comment": text}, priority=0) == {"priority": 0, "comment": word + text}
-    change = plugin.modify(ROOT, {**MANAGED, "comment": text + "x"}, priority=0)
-    assert change is not None
-    assert len(change["comment"]) < 1024
+# Changes
+
+ADMIN_HELD, ADMIN_AND_USER = "bridge:admin-held", "bridge:user-held bridge:admin-held"
+CANNOT_RELEASE = "held by its owner or an administrator; the bridge cannot release it"
+WAITS = "this job waits for the cluster's scheduler, which will start it"
+UNRECORDABLE = "this node list is too long to be recorded for the cluster's scheduler; request a shorter list"
+FULL = "x" * (1024 - len("bridge:admin-held "))
 
 
-# Holds
+def held(comment: str, **facts: object) -> dict[str, object]:
+    return {**MANAGED, "comment": comment, **facts}
 
 
-def test_hold_records_its_owner(plugin: SubmitPlugin) -> None:
-    free = {**MANAGED, "priority": 7}
-    for record in (MANAGED, free):
-        assert plugin.modify(ALICE, record, priority=0) == {"priority": 0, "comment": "bridge:user-held"}
-        assert plugin.modify(BOB, record, priority=0) == {"priority": 0, "comment": "bridge:admin-held"}
-        assert plugin.modify(ROOT, record, priority=0) == {"priority": 0, "comment": "bridge:admin-held"}
-        assert plugin.modify(BRIDGE, record, priority=0) == {"priority": 0, "comment": WAIT}
+def row(uid: int, record: dict[str, object], outcome: dict[str, object] | str, **wanted: object) -> tuple[object, ...]:
+    """A change of a job by a user, and what becomes of it, or the words to the user if it is refused."""
+    return uid, record, wanted, outcome
 
 
-def test_holds_accumulate(plugin: SubmitPlugin) -> None:
-    record = {**MANAGED, "comment": "bridge:wait mine"}
-    change = plugin.modify(ROOT, record, priority=0)
-    assert change == {"priority": 0, "comment": "bridge:wait bridge:admin-held mine"}
-    again = plugin.modify(ALICE, {**record, **change}, priority=0)
-    assert again == {"priority": 0, "comment": "bridge:wait bridge:admin-held bridge:user-held mine"}
-    assert plugin.modify(ROOT, {**record, **again}, priority=0) == {"priority": 0}
+CHANGES = [
+    # Users cannot remove marks. Administrators and the bridge write comments unchanged.
+    *(row(user, held("bridge:admin-held bridge:pinned(n1) old"),
+          {"comment": "bridge:admin-held bridge:pinned(n1)" + stored}, comment=text)
+      for user in (ALICE, BOB) for text, stored in (("", ""), (" ", ""), ("new", " new"), ("bridge:wait", ""))),
+    *(row(ALICE, held(comment), {"comment": comment}, comment=f"{words}bridge:wait")
+      for comment, words in ((" ", ""), ("old", "old "), ("bridge:admin-held", ""), ("bridge:admin-held old", "old "))),
+    *(row(user, held("bridge:admin-held old"), {"comment": "bridge:wait x"}, comment="bridge:wait x")
+      for user in (ROOT, BRIDGE)),
+    row(ROOT, held(FULL), {"priority": 0, "comment": "bridge:admin-held " + FULL}, priority=0),
+    # Only requested fields change.
+    *(row(user, held("bridge:user-held  odd   blanks"), {"time_limit": 5, "priority": NO_VAL}, time_limit=5,
+          priority=NO_VAL) for user in (ALICE, BOB, BRIDGE, ROOT)),
+    *(row(user, {"priority": 5}, {"time_limit": 5}, time_limit=5) for user in (ALICE, BOB, BRIDGE, ROOT)),
+    # A hold records its owner. Holds accumulate.
+    *(row(user, record, {"priority": 0, "comment": mark}, priority=0)
+      for record in (MANAGED, {**MANAGED, "priority": 7})
+      for user, mark in ((ALICE, "bridge:user-held"), (BOB, ADMIN_HELD), (ROOT, ADMIN_HELD), (BRIDGE, WAIT))),
+    row(ROOT, held("bridge:wait mine"), {"priority": 0, "comment": "bridge:wait bridge:admin-held mine"}, priority=0),
+    row(ALICE, held("bridge:wait bridge:admin-held mine"),
+        {"priority": 0, "comment": "bridge:wait bridge:admin-held bridge:user-held mine"}, priority=0),
+    row(ROOT, held("bridge:wait bridge:admin-held bridge:user-held mine"), {"priority": 0}, priority=0),
+    # Of jobs that are not managed, only the bridge's hold is recorded.
+    *(row(user, {"priority": 5}, {"priority": 0}, priority=0) for user in (ALICE, BOB, ROOT)),
+    row(BRIDGE, {"priority": 5}, {"priority": 0, "comment": WAIT}, priority=0),
+    row(ROOT, {"priority": 0, "comment": WAIT}, {"priority": 0, "comment": "bridge:wait bridge:admin-held"},
+        priority=0),
+    row(BRIDGE, {"priority": 5, "user_id": BRIDGE}, {"priority": 0, "comment": WAIT}, priority=0),
+    # The bridge releases jobs that wait for it, and no holds of others.
+    row(BRIDGE, MANAGED, {"priority": RELEASE}, priority=RELEASE),
+    row(BRIDGE, held("bridge:wait mine"), {"priority": RELEASE, "comment": "mine"}, priority=RELEASE),
+    *(row(BRIDGE, held(f"bridge:wait {word} x", admin_comment=admin_comment), CANNOT_RELEASE, priority=RELEASE)
+      for word in ("bridge:user-held", "bridge:admin-held") for admin_comment in (WAIT, "")),
+    # Words that resemble marks have no effect: from before the plug-in was installed, or from an administrator.
+    *(row(BRIDGE, held(form.format(word)), {"priority": RELEASE}, priority=RELEASE)
+      for form in ("x{}", "{}x", "x{}x", "{}\xc2\xa0", "\xc2\xa0{}") for word in ADMIN_AND_USER.split()),
+    *(row(BRIDGE, held(form.format(word)), {"req_nodes": "n3", "comment": "bridge:pinned()"}, req_nodes="n3")
+      for form in ("x{}", "{}x", "x{}x", "{}\xc2\xa0", "\xc2\xa0{}")
+      for word in ("bridge:asked(n9)", "bridge:pinned(n9)")),
+    # The bridge pins and releases in one change.
+    *(row(BRIDGE, held("bridge:asked(n9) mine"),
+          {"partition": "", "req_nodes": wish.partition("/")[0], "priority": RELEASE,
+           "comment": "bridge:asked(n9) bridge:pinned(n9) mine", "ntasks_per_node": 2, **count},
+          partition=f"bridge:start/{wish}", ntasks_per_node=2)
+      for wish, count in (
+          ("n1", {}), ("n-1.x,n2", {}), ("n1,n2/2-3", {"min_nodes": 2, "max_nodes": 3}),
+          ("n1//short-1", {"partition": "short-1"}),
+          ("n1/1-1/short", {"min_nodes": 1, "max_nodes": 1, "partition": "short"}),
+      )),
+    *(row(uid, held(""), {"partition": wish}, partition=wish)
+      for uid in (ALICE, ROOT) for wish in ("bridge:start/n1", "bridge:start/n1/1-1")),
+    *(row(BRIDGE, held(""), {"partition": wish}, partition=wish)
+      for wish in ("main", "bridge:start/", "bridge:start/n1/2", "bridge:start/n[1-2]", "bridge:start/n1 ")),
+    row(BRIDGE, held("", priority=7), "is not held", partition="bridge:start/n1"),
+    *(row(BRIDGE, held(comment), CANNOT_RELEASE, partition="bridge:start/n1")
+      for comment in ("bridge:user-held", "bridge:admin-held")),
+    # Owners release their own holds, after which the job waits for the bridge.
+    *(row(ALICE, held(comment), WAITS, priority=RELEASE) for comment in ("", "mine", "bridge:wait mine")),
+    row(ALICE, held("bridge:user-held mine"), {"priority": 0, "comment": "mine"}, priority=RELEASE),
+    row(ALICE, held("bridge:wait bridge:user-held", restart_cnt=1), {"priority": 0, "comment": WAIT},
+        priority=RELEASE),
+    *(row(ALICE, held(comment, restart_cnt=restarts), "an administrator holds this job", priority=RELEASE)
+      for comment in (ADMIN_HELD, ADMIN_AND_USER) for restarts in (0, 1)),
+    # `scontrol requeuehold` does not pass here: Slurm lets the owner release such a job, unless an administrator did
+    # that.
+    row(ALICE, held("", restart_cnt=1), {"priority": RELEASE}, priority=RELEASE),
+    row(ALICE, held("mine", restart_cnt=1), {"priority": RELEASE}, priority=RELEASE),
+    row(ALICE, held("bridge:user-held", restart_cnt=1), {"priority": RELEASE, "comment": " "}, priority=RELEASE),
+    # An administrator's release removes all holds.
+    *(row(user, held(f"bridge:wait {ADMIN_AND_USER} bridge:asked(n1) x"),
+          {"priority": RELEASE, "comment": "bridge:asked(n1) x"}, priority=RELEASE) for user in (ROOT, BOB)),
+    row(ALICE, {"priority": 0}, {"priority": RELEASE}, priority=RELEASE),
+    # The priority of a job that is not held is no release.
+    *(row(user, held("bridge:user-held", priority=5), {"priority": 9}, priority=9) for user in (ALICE, BRIDGE, ROOT)),
+    # A pin stores the node list of the owner, and is undone with it.
+    row(BRIDGE, MANAGED, {"req_nodes": "n3", "comment": "bridge:pinned()"}, req_nodes="n3"),
+    row(BRIDGE, held("bridge:asked(n1) x"), {"req_nodes": "n3", "comment": "bridge:asked(n1) bridge:pinned(n1) x"},
+        req_nodes="n3"),
+    *(row(BRIDGE, held("bridge:asked(n1) bridge:pinned(n1) x", req_nodes="n3"),
+          {"req_nodes": back, "comment": "bridge:asked(n1) x"}, req_nodes=back) for back in ("n1", "")),
+    row(BRIDGE, held("bridge:asked(n1) bridge:pinned(n1) x", req_nodes="n3"), {"req_nodes": "n4"}, req_nodes="n4"),
+    row(BRIDGE, held("bridge:wait x"), {"req_nodes": "n2", "priority": RELEASE, "comment": "bridge:pinned() x"},
+        req_nodes="n2", priority=RELEASE),
+    # A node list of others is their request. It must be recordable if the job is managed.
+    *(row(user, held("bridge:asked(n1) x"), {"req_nodes": "n2", "comment": "bridge:asked(n2) x"}, req_nodes="n2")
+      for user in (ALICE, ROOT)),
+    *(row(user, held("bridge:asked(n1) x"), {"req_nodes": "", "comment": "x"}, req_nodes="") for user in (ALICE, ROOT)),
+    *(row(ALICE, record, outcome or {"req_nodes": nodes}, req_nodes=nodes)
+      for nodes in (LONGEST + "n", "n1) bridge:admin-held", "n1\nrelease 7")
+      for record, outcome in ((MANAGED, UNRECORDABLE), ({"priority": 1}, None))),
+]  # fmt: skip
 
 
-def test_records_only_bridge_hold_of_unmanaged_jobs(plugin: SubmitPlugin) -> None:
-    for user in (ALICE, BOB, ROOT):
-        assert plugin.modify(user, {"priority": 5}, priority=0) == {"priority": 0}
-    held = plugin.modify(BRIDGE, {"priority": 5}, priority=0)
-    assert held == {"priority": 0, "comment": WAIT}
-    assert plugin.modify(ROOT, {"priority": 0, "comment": WAIT}, priority=0) == {
-        "priority": 0,
-        "comment": "bridge:wait bridge:admin-held",
-    }
+@pytest.mark.parametrize(("uid", "record", "wanted", "outcome"), CHANGES)
+def test_change(
+    plugin: SubmitPlugin,
+    uid: int,
+    record: dict[str, object],
+    wanted: dict[str, object],
+    outcome: dict[str, object] | str,
+) -> None:
+    changed = plugin.modify(uid, record, **wanted)
+    assert (changed or plugin.told) == ([outcome] if isinstance(outcome, str) else outcome)
 
 
-def test_own_job_of_bridge_user_is_held_by_bridge(plugin: SubmitPlugin) -> None:
-    record = {"priority": 5, "user_id": BRIDGE}
-    assert plugin.modify(BRIDGE, record, priority=0) == {"priority": 0, "comment": WAIT}
-
-
-# Releases
-
-
-def test_bridge_releases_jobs_waiting_for_it(plugin: SubmitPlugin) -> None:
-    assert plugin.modify(BRIDGE, MANAGED, priority=RELEASE) == {"priority": RELEASE}
-    own = {**MANAGED, "comment": "bridge:wait mine"}
-    assert plugin.modify(BRIDGE, own, priority=RELEASE) == {"priority": RELEASE, "comment": "mine"}
-
-
-@pytest.mark.parametrize("word", ["bridge:user-held", "bridge:admin-held"])
-@pytest.mark.parametrize("admin_comment", [WAIT, ""])
-def test_bridge_does_not_release_holds_of_others(plugin: SubmitPlugin, word: str, admin_comment: str) -> None:
-    record = {"priority": 0, "admin_comment": admin_comment, "comment": f"bridge:wait {word} x"}
-    assert plugin.modify(BRIDGE, record, priority=RELEASE) is None
-    assert plugin.told == ["held by its owner or an administrator; the bridge cannot release it"]
-
-
-@pytest.mark.parametrize("form", ["x{}", "{}x", "x{}x", "{}\xc2\xa0", "\xc2\xa0{}"], ids=ascii)
-def test_words_resembling_marks_have_no_effect(plugin: SubmitPlugin, form: str) -> None:
-    """In comments from before the plugin was installed, or written by an administrator."""
-    for word in ("bridge:user-held", "bridge:admin-held"):
-        assert plugin.modify(BRIDGE, {**MANAGED, "comment": form.format(word)}, priority=RELEASE) is not None
-    for word in ("bridge:asked(n9)", "bridge:pinned(n9)"):
-        change = plugin.modify(BRIDGE, {**MANAGED, "comment": form.format(word)}, req_nodes="n3")
-        assert change == {"req_nodes": "n3", "comment": "bridge:pinned()"}
+DELAYED = {"admin_comment": WAIT, "priority": 1, "comment": "bridge:begin(0) mine"}
 
 
 @pytest.mark.parametrize(
-    ("wish", "count"),
+    ("uid", "priority", "comment"),
     [
-        ("n1", {}), ("n-1.x,n2", {}), ("n1,n2/2-3", {"min_nodes": 2, "max_nodes": 3}),
-        ("n1//short-1", {"partition": "short-1"}),
-        ("n1/1-1/short", {"min_nodes": 1, "max_nodes": 1, "partition": "short"}),
+        (BRIDGE, 0, "bridge:wait mine"),
+        (BRIDGE, RELEASE, "mine"),
+        (ROOT, RELEASE, "mine"),
+        (ROOT, 0, "bridge:admin-held mine"),
+        (ALICE, 0, "bridge:user-held mine"),
     ],
-)  # fmt: skip
-def test_bridge_pins_and_releases_in_one_change(plugin: SubmitPlugin, wish: str, count: dict[str, object]) -> None:
-    record = {**MANAGED, "comment": "bridge:asked(n9) mine"}
-    change = plugin.modify(BRIDGE, record, partition=f"bridge:start/{wish}", ntasks_per_node=2)
-    assert change == {
-        "partition": "",
-        "req_nodes": wish.partition("/")[0],
-        "priority": RELEASE,
-        "comment": "bridge:asked(n9) bridge:pinned(n9) mine",
-        "ntasks_per_node": 2,
-        **count,
-    }
+)
+@pytest.mark.parametrize(("begin", "begin_time"), [(0, NOW_S), (5000, 5000)])
+def test_hold_or_release_ends_delay(uid: int, priority: int, comment: str, begin: int, begin_time: int) -> None:
+    record = DELAYED | {"comment": f"bridge:begin({begin}) mine"}
+    changed = SubmitPlugin(DELAYING).modify(uid, record, priority=priority, begin_time=0)
+    assert changed == {"priority": priority, "begin_time": begin_time, "comment": comment}
+
+
+def test_owner_cannot_end_delay() -> None:
+    plugin = SubmitPlugin(DELAYING)
+    assert plugin.modify(ALICE, DELAYED, priority=RELEASE, begin_time=0) is None
+    assert plugin.told == ["this job waits for the cluster's scheduler, which will start it"]
+    changed = plugin.modify(ALICE, DELAYED, begin_time=NOW_S)
+    assert changed == {"begin_time": NOW_S + 120, "comment": "bridge:begin(1000) mine"}
 
 
 @pytest.mark.parametrize(
@@ -403,135 +340,14 @@ def test_refuses_changes_of_an_earlier_epoch(wish: str, facts: dict[str, object]
     plugin = SubmitPlugin(epoch="29")
     record = {**MANAGED, "comment": None, **facts}
     told = plugin.modify(BRIDGE, record, partition=wish)
-    assert told is not None
     assert {name: value for name, value in told.items() if name != "comment"} == change
-    assert plugin.written == [("/run/cpsched/epoch", "30\n")]
-    assert plugin.modify(BRIDGE, record, partition=wish) == told
+    assert (plugin.written, plugin.modify(BRIDGE, record, partition=wish)) == ([("/run/cpsched/epoch", "30\n")], told)
     for earlier in ("29", "1"):
         assert plugin.modify(BRIDGE, record, partition=wish.replace("30", earlier)) is None
         again = SubmitPlugin(epoch="30")
-        assert again.modify(BRIDGE, record, partition=wish.replace("30", earlier)) is None
-        assert again.written == []
+        assert (again.modify(BRIDGE, record, partition=wish.replace("30", earlier)), again.written) == (None, [])
     assert plugin.modify(ALICE, record, partition="bridge:set:29") == {"partition": "bridge:set:29"}
-    assert plugin.modify(BRIDGE, record, partition="short") == {"partition": "short"}
-    assert len(plugin.written) == 1
-
-
-@pytest.mark.parametrize("uid", [ALICE, ROOT])
-@pytest.mark.parametrize("wish", ["bridge:start/n1", "bridge:start/n1/1-1"])
-def test_start_partition_of_other_users_is_ordinary(plugin: SubmitPlugin, uid: int, wish: str) -> None:
-    assert plugin.modify(uid, {**MANAGED, "comment": None}, partition=wish) == {"partition": wish}
-
-
-@pytest.mark.parametrize(
-    "wish", ["main", "bridge:start/", "bridge:start/n1/2", "bridge:start/n[1-2]", "bridge:start/n1 "]
-)
-def test_other_partition_is_no_start(plugin: SubmitPlugin, wish: str) -> None:
-    assert plugin.modify(BRIDGE, {**MANAGED, "comment": None}, partition=wish) == {"partition": wish}
-
-
-@pytest.mark.parametrize("facts", [{"priority": 7}, {"comment": "bridge:user-held"}, {"comment": "bridge:admin-held"}])
-def test_refuses_start_of_job_not_held_for_bridge(plugin: SubmitPlugin, facts: dict[str, object]) -> None:
-    assert plugin.modify(BRIDGE, {**MANAGED, **facts}, partition="bridge:start/n1") is None
-
-
-@pytest.mark.parametrize(("script", "held"), [(None, False), ("", False), ("#!/bin/sh", True)])
-@pytest.mark.parametrize("exempt", [True, False])
-def test_site_may_exempt_jobs_without_script(exempt: bool, script: str | None, held: bool) -> None:
-    plugin = SubmitPlugin(f"{{ bridge_uid = 2100, exempt_interactive = {str(exempt).lower()} }}")
-    assert ("admin_comment" in plugin.submit(script=script)) == (held or not exempt)
-
-
-def test_owner_cannot_release_job_waiting_for_bridge(plugin: SubmitPlugin) -> None:
-    for comment in ("", "mine", "bridge:wait mine"):
-        assert plugin.modify(ALICE, {**MANAGED, "comment": comment}, priority=RELEASE) is None
-    assert "waits for the cluster's scheduler" in plugin.told[0]
-
-
-def test_owner_release_of_own_hold_leaves_job_to_bridge(plugin: SubmitPlugin) -> None:
-    record = {**MANAGED, "comment": "bridge:user-held mine"}
-    assert plugin.modify(ALICE, record, priority=RELEASE) == {"priority": 0, "comment": "mine"}
-    record = {**MANAGED, "comment": "bridge:wait bridge:user-held", "restart_cnt": 1}
-    assert plugin.modify(ALICE, record, priority=RELEASE) == {"priority": 0, "comment": WAIT}
-
-
-def test_owner_cannot_release_admin_hold(plugin: SubmitPlugin) -> None:
-    for comment in ("bridge:admin-held", "bridge:user-held bridge:admin-held"):
-        for restarts in (0, 1):
-            record = {**MANAGED, "comment": comment, "restart_cnt": restarts}
-            assert plugin.modify(ALICE, record, priority=RELEASE) is None
-    assert plugin.told == ["an administrator holds this job"] * 4
-
-
-def test_leaves_job_requeued_on_hold_to_slurm(plugin: SubmitPlugin) -> None:
-    """`scontrol requeuehold` does not pass here: Slurm lets its owner release it, unless an administrator did that."""
-    for comment, left in (("", None), ("mine", None), ("bridge:user-held", " ")):
-        record = {**MANAGED, "comment": comment, "restart_cnt": 1}
-        change = plugin.modify(ALICE, record, priority=RELEASE)
-        assert change == ({"priority": RELEASE} if left is None else {"priority": RELEASE, "comment": left})
-
-
-def test_disabled_plugin_lets_owner_release(plugin: SubmitPlugin) -> None:
-    plugin.off = True
-    assert plugin.modify(ALICE, MANAGED, priority=RELEASE) == {"priority": RELEASE}
-
-
-@pytest.mark.parametrize("user", [ROOT, BOB])
-def test_administrator_release_removes_all_hold_marks(plugin: SubmitPlugin, user: int) -> None:
-    record = {**MANAGED, "comment": "bridge:wait bridge:user-held bridge:admin-held bridge:asked(n1) x"}
-    change = plugin.modify(user, record, priority=RELEASE)
-    assert change == {"priority": RELEASE, "comment": "bridge:asked(n1) x"}
-
-
-def test_owner_release_of_unmanaged_job_is_unchanged(plugin: SubmitPlugin) -> None:
-    assert plugin.modify(ALICE, {"priority": 0}, priority=RELEASE) == {"priority": RELEASE}
-
-
-def test_priority_of_unheld_job_is_no_release(plugin: SubmitPlugin) -> None:
-    record = {**MANAGED, "priority": 5, "comment": "bridge:user-held"}
-    for user in (ALICE, BRIDGE, ROOT):
-        assert plugin.modify(user, record, priority=9) == {"priority": 9}
-
-
-# Node lists
-
-
-def test_pin_stores_node_list_of_owner(plugin: SubmitPlugin) -> None:
-    assert plugin.modify(BRIDGE, MANAGED, req_nodes="n3") == {"req_nodes": "n3", "comment": "bridge:pinned()"}
-    asked = {**MANAGED, "comment": "bridge:asked(n1) x"}
-    change = plugin.modify(BRIDGE, asked, req_nodes="n3")
-    assert change == {"req_nodes": "n3", "comment": "bridge:asked(n1) bridge:pinned(n1) x"}
-    for back in ("n1", ""):
-        undone = plugin.modify(BRIDGE, {**asked, **change}, req_nodes=back)
-        assert undone == {"req_nodes": back, "comment": "bridge:asked(n1) x"}
-    assert plugin.modify(BRIDGE, {**asked, **change}, req_nodes="n4") == {"req_nodes": "n4"}
-
-
-def test_start_is_one_change_with_both_marks(plugin: SubmitPlugin) -> None:
-    record = {**MANAGED, "comment": "bridge:wait x"}
-    change = plugin.modify(BRIDGE, record, req_nodes="n2", priority=RELEASE)
-    assert change == {"req_nodes": "n2", "priority": RELEASE, "comment": "bridge:pinned() x"}
-
-
-@pytest.mark.parametrize("user", [ALICE, ROOT])
-def test_node_list_changed_by_others_is_their_request(plugin: SubmitPlugin, user: int) -> None:
-    record = {**MANAGED, "comment": "bridge:asked(n1) x"}
-    assert plugin.modify(user, record, req_nodes="n2") == {"req_nodes": "n2", "comment": "bridge:asked(n2) x"}
-    assert plugin.modify(user, record, req_nodes="") == {"req_nodes": "", "comment": "x"}
-
-
-def test_refuses_unrecordable_node_list_of_managed_job(plugin: SubmitPlugin) -> None:
-    for nodes in ("n" * 385, "n1) bridge:admin-held", "n1\nrelease 7"):
-        assert plugin.modify(ALICE, MANAGED, req_nodes=nodes) is None
-        assert plugin.modify(ALICE, {"priority": 1}, req_nodes=nodes) == {"req_nodes": nodes}
-    assert "too long to be recorded" in plugin.told[0]
-
-
-def test_changes_only_requested_fields(plugin: SubmitPlugin) -> None:
-    for user in (ALICE, BOB, BRIDGE, ROOT):
-        record = {**MANAGED, "comment": "bridge:user-held  odd   blanks"}
-        assert plugin.modify(user, record, time_limit=5, priority=NO_VAL) == {"time_limit": 5, "priority": NO_VAL}
-        assert plugin.modify(user, {"priority": 5}, time_limit=5) == {"time_limit": 5}
+    assert (plugin.modify(BRIDGE, record, partition="short"), len(plugin.written)) == ({"partition": "short"}, 1)
 
 
 # Waking a bridge
