@@ -9,7 +9,7 @@ from typing import Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 
-from cpsched_bridge.adapters.pbs.pbs_options import Options as PbsOptions
+from cpsched_bridge.adapters.pbs import Options as PbsOptions
 from cpsched_bridge.effective_config import to_yaml
 from cpsched_bridge.settings import Section, Settings
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from cpsched.policy_spec import PolicySpec
-from cpsched_sim.clairvoyant_predictors import SIMULATION_REGISTRIES
+from cpsched_sim.clairvoyant_policies import SIMULATION_REGISTRIES
 from cpsched_sim.simulation import ReplaySpec, replay_workload
 from cpsched_sim.simulation_metrics import metric_values
 from cpsched_sim.study.policy_ranking import WORKLOAD_AXES, compare_policies

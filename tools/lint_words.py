@@ -81,8 +81,11 @@ def prose(path: str) -> Iterator[tuple[int, str]]:
     suffix = Path(path).suffix
     if suffix == ".py":
         for token in tokenize.generate_tokens(io.StringIO(text).readline):
-            if token.type in STRINGS and " " in token.string:  # a string of one word is a name
-                yield from enumerate(token.string.splitlines(), token.start[0])
+            text = token.string
+            if re.match("[rR]?[fF]", text):  # before Python 3.12, a token with the expressions in braces
+                text = re.sub(r"\{[^{}]*\}", "", text)
+            if token.type in STRINGS and " " in text:  # a string of one word is a name
+                yield from enumerate(text.splitlines(), token.start[0])
     elif suffix == ".md":
         yield from enumerate(without_code(text).splitlines(), 1)
     elif suffix == ".ipynb":

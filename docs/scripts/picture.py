@@ -17,7 +17,7 @@ from cpsched_bridge.adapters.mock.simulated_clocks import EventDrivenClock
 from cpsched_bridge.cycle_report import CycleReport
 from cpsched_bridge.program.demo import DemoLiveView, make_bridge_and_twin_sites, make_demo_policy, run_demo_bridge
 from cpsched_bridge.settings import PolicySettings
-from cpsched_bridge.telemetry import log_setup
+from cpsched_bridge.telemetry import bridge_log
 
 TARGET = Path(__file__).resolve().parents[1] / "pictures" / "demo.svg"
 JOBS, SEED, WIDTH, HEIGHT, MANY = 2000, 1, 80, 20, 100
@@ -43,7 +43,7 @@ class Photographer:
 
 def main() -> None:
     """Run the demo and write the picture."""
-    log_setup.configure_logging("text", level=40)
+    bridge_log.configure_logging("text", level=40)
     site, twin = make_bridge_and_twin_sites(JOBS, SEED)
     policy = make_demo_policy(PolicySettings().dispatcher, 0.02)
     view = DemoLiveView(policy.dispatcher, site, twin, "http://127.0.0.1:9764/")

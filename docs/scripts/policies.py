@@ -12,7 +12,7 @@ from cpsched.metrics import METRICS
 from cpsched.planning import ORDERS
 from cpsched.registration import Parameter, Registration
 from cpsched.registry import DISPATCHERS
-from cpsched_sim.clairvoyant_predictors import PREDICTORS
+from cpsched_sim.clairvoyant_policies import PREDICTORS
 from docs.scripts.markdown import code, codes, document, table, unit_of
 
 INTRODUCTION = """\
