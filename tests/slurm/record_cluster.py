@@ -7,6 +7,7 @@ Takes about three minutes. It fills the cluster with jobs of every kind and in e
 
 from __future__ import annotations
 
+import argparse
 import re
 import subprocess
 import sys
@@ -211,6 +212,7 @@ def read_users(slurm: Slurm) -> dict[str, dict[str, object]]:
 
 
 def main() -> None:
+    argparse.ArgumentParser(description=__doc__.partition("\n")[0]).parse_args()
     slurm = Slurm()
     moments: list[Moment] = []
 

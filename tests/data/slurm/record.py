@@ -7,6 +7,7 @@ Takes about three minutes (a time-out has to be waited for). It resets the clust
 
 from __future__ import annotations
 
+import argparse
 import json
 import sys
 from collections.abc import Callable
@@ -374,9 +375,16 @@ SCENES: dict[str, Callable[[Slurm], None]] = {
 
 
 def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument(
+        "scenes", nargs="*", default=list(SCENES), metavar="SCENE", help=f"default: {', '.join(SCENES)}"
+    )
+    scenes = parser.parse_args().scenes
+    if unknown := sorted(set(scenes) - set(SCENES)):
+        parser.error(f"no such scene: {', '.join(unknown)}")
     slurm = Slurm()
     try:
-        for name in sys.argv[1:] or SCENES:
+        for name in scenes:
             slurm.reset()
             SCENES[name](slurm)
         slurm.reset()
