@@ -375,9 +375,9 @@ def run_config(
     return Result(config, control, reasons, others, left, alone, ours)
 
 
-def main() -> int:
-    """Run as a command; return the status."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+def parse_arguments() -> argparse.Namespace:
+    """Return the command's options, or exit with status 2; `deploy/test-sites` does this before it starts a cluster."""
+    parser = argparse.ArgumentParser("test-sites", None, __doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument(
         "--site", action="append", choices=BY_CLUSTER, metavar="NAME",
         help="a configuration, such as site07; default: all, or as many as --count states",
@@ -390,7 +390,12 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--dispatcher", choices=DISPATCHERS.names(), metavar="NAME", default="easy")
     parser.add_argument("--choose-victims", action="store_true", help="the bridge chooses which jobs are preempted")
-    wanted = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Run as a command; return the status."""
+    wanted = parse_arguments()
     rotated = [CONFIGS[(wanted.first + at) % len(CONFIGS)] for at in range(wanted.count)]
     configs = [BY_CLUSTER[name] for name in wanted.site or ()] or rotated
     results = []
