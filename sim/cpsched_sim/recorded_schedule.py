@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from cpsched.formatting import format_count
+from cpsched.formatting import format_count, format_percent
 from cpsched.metrics import Metric, ScheduleData, count_overlapping_intervals
 from cpsched.model import NEVER
 from cpsched_sim import data_frames
@@ -77,7 +77,8 @@ class RecordedSchedule:
         if self.over > MAX_OVERUSE_SHARE:
             there = f"the {machine:,} {self.workload.cluster.resources[0]} of {self.workload.system}"
             found.append(
-                f"{RECORDED_NAME}: more than {there} were in use {self.over:.0%} of the time, often {self.busy:,}: "
+                f"{RECORDED_NAME}: more than {there} were in use {format_percent(self.over)} of the time, "
+                f"often {self.busy:,}: "
                 "the machine was larger, or the record is inexact"
             )
         return found
@@ -137,7 +138,7 @@ def mismatch_warning(found: RecordedSchedule | None, replayed_wait_s: Iterable[f
     wait_s = min(waits, key=lambda each: abs(np.log1p(each) - np.log1p(real_s)))
     warning = f"the mean wait is {wait_s:,.0f} s in the replay, and was {real_s:,.0f} s as recorded"
     system, share = found.workload.system, found.busy / found.measures.machine
-    used = f"as recorded, at most {share:.0%} of it was in use for 99 % of the time"
+    used = f"as recorded, at most {format_percent(share)} of it was in use for 99 % of the time"
     if real_s >= MIN_MEAN_WAIT_S and wait_s * MAX_WAIT_RATIO < real_s:
         causes = "nodes that were down or reserved, partitions, limits, jobs missing from the file"
         return f"{warning}: {system} is larger than the machine that users could use ({causes}); {used}"

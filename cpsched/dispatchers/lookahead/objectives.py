@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cpsched.dispatchers.lookahead.area_weight_control import LARGE, LARGE_SQUARED, LONGEST
+from cpsched.formatting import format_percent
 from cpsched.goal_presets import DEFAULT_GOAL
 from cpsched.jit.shared_structs import kernel_fields
 from cpsched.kernels.order_search_state import WaitCostParameters
@@ -85,7 +86,9 @@ class WaitCostObjective:
             by = ("L" if self.aged_by == 1 else f"({self.aged_by:g} L)") if self.aged_by else f"{self.aged_s // 3600} h"
             factors.append(f"(1 + {times}(W / {by})^{self.ageing_power})")
         factors.append(f"(F^{self.power} - (F - E)^{self.power})" if self.power else "(s - now)")
-        aside = f"; {self.reserve:.0%} of the machine kept free next to new long jobs" if self.reserve else ""
+        aside = (
+            f"; {format_percent(self.reserve)} of the machine kept free next to new long jobs" if self.reserve else ""
+        )
         aside += "; bound on the longest wait" if self.bounded else ""
         return " ".join(factors) + aside
 

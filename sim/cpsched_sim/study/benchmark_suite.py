@@ -9,6 +9,7 @@ from typing import Any
 
 import yaml
 
+from cpsched.formatting import format_percent
 from cpsched_sim.errors import InputError
 from cpsched_sim.experiments.bootstrap_statistics import CONFIDENCE_LEVEL
 from cpsched_sim.experiments.case_store import compute_result_key
@@ -83,7 +84,7 @@ def render_benchmark_table(metrics: Sequence[str], rows: Sequence[Mapping[str, A
     rows = [{**row, DECISION_METRIC: cpu_ms_per_round(row.get("cpu_s"), row.get("rounds"))} for row in rows]
     parts = [
         f"Ratios to {BASELINE_DISPATCHER} with the same estimates (geometric means over workloads), with the "
-        f"{CONFIDENCE_LEVEL:.0%} interval in brackets. Lower is better. "
+        f"{format_percent(CONFIDENCE_LEVEL)} interval in brackets. Lower is better. "
         "The last columns are CPU time per decision and cases with results.",
     ]
     headings = [metric_heading(name).partition(",")[0] for name in metrics]

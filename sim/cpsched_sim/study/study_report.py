@@ -18,7 +18,7 @@ from zipfile import BadZipFile
 import numpy as np
 
 from cpsched.errors import CpschedError, join_abbreviated
-from cpsched.formatting import format_count, format_number
+from cpsched.formatting import format_count, format_number, format_percent
 from cpsched.metrics import find_metric
 from cpsched_sim.errors import InputError, quote_value
 from cpsched_sim.experiments.bootstrap_statistics import CONFIDENCE_LEVEL
@@ -209,8 +209,8 @@ def _ranking_blocks(rows: Sequence[Mapping[str, Any]], name: str, baseline: str 
         return
     shared = rows_shared_by_all_policies(rows, name)
     base = baseline if any(place.name == baseline for place in places) else None
-    head = ["", "policy", "mean", "to the first", f"{CONFIDENCE_LEVEL:.0%} interval"]
-    head += [f"to {base}", f"{CONFIDENCE_LEVEL:.0%} interval"] if base is not None else []
+    head = ["", "policy", "mean", "to the first", f"{format_percent(CONFIDENCE_LEVEL)} interval"]
+    head += [f"to {base}", f"{format_percent(CONFIDENCE_LEVEL)} interval"] if base is not None else []
     lines = []
     for at, place in enumerate(places):
         mean = float(np.mean([row[name] for row in shared if row["policy"] == place.name]))

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from cpsched.formatting import format_percent
 from cpsched.model import IntArray
 from cpsched_sim.systems.system_file import System
 from cpsched_sim.traces.trace_jobs import TraceJob
@@ -76,7 +77,7 @@ def _classify_by_name(kind: str, names: Iterable[str], most: int) -> JobClassifi
 
 def _size_class(processors: int, machine: int) -> str:
     if processors >= max(2, WIDE_JOB_SHARE * machine):
-        return f"wide: {WIDE_JOB_SHARE:.0%} of the machine and more"
+        return f"wide: {format_percent(WIDE_JOB_SHARE)} of the machine and more"
     if processors == 1:
         return "1"
     power = (processors - 1).bit_length()

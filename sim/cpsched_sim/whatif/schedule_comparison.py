@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from cpsched.formatting import format_count, format_duration
+from cpsched.formatting import format_count, format_duration, format_percent
 from cpsched_sim.experiments.bootstrap_statistics import FloatArray, bootstrap_interval, finite_or_none, union_interval
 from cpsched_sim.whatif.job_classes import JobClassification
 from cpsched_sim.whatif.window_metrics import (
@@ -83,16 +83,14 @@ def grade_twin(real_s: float, twin_s: float, use_off: float, by_size_s: float = 
     """
     sentence = f"its mean wait is {format_duration(twin_s)}, and the real mean wait was {format_duration(real_s)}"
     if use_off > MAX_UTILIZATION_ERROR:
-        return HOPELESS_GRADE, f"on average, its hourly use is off by {use_off:.0%} of the machine"
+        return HOPELESS_GRADE, f"on average, its hourly use is off by {format_percent(use_off)} of the machine"
     off_s = max(abs(twin_s - real_s), by_size_s)
     if off_s <= IGNORED_DIFFERENCE_S:
         return "good", f"{sentence}: less than a minute apart"
     part = off_s / max(1e-9, min(real_s, twin_s))
     grade = next((name for most, name in GRADES if part <= most), HOPELESS_GRADE)
-    return (
-        grade,
-        f"{sentence}; by job size, it is off by {format_duration(off_s)}, {part:.0%} of the shorter of the two",
-    )
+    off = f"{format_duration(off_s)}, {format_percent(part)} of the shorter of the two"
+    return grade, f"{sentence}; by job size, it is off by {off}"
 
 
 def _fidelity_by_class(

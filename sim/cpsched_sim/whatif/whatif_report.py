@@ -12,6 +12,7 @@ from cpsched.formatting import (
     format_difference,
     format_difference_range,
     format_duration,
+    format_percent,
     format_with_unit,
 )
 from cpsched_sim.errors import quote_value
@@ -72,9 +73,9 @@ def _summary_blocks(found: Found) -> Iterator[ReportBlock]:
     near = found["fidelity"]
     grade = near["verdict"]["grade"]
     yield ReportParagraph(
-        f"{_capitalize(near['verdict']['why'])}. {near['within_tolerance']:.0%} of its starts are within "
+        f"{_capitalize(near['verdict']['why'])}. {format_percent(near['within_tolerance'])} of its starts are within "
         f"{format_duration(near['tolerance_s'])} of the real ones; on average, its hourly use of the machine is off by "
-        f"{near['use_off']:.1%}.",
+        f"{format_percent(near['use_off'], 1)}.",
         f"verdict {grade}", f"Fidelity: {grade}.",
     )  # fmt: skip
 
@@ -88,7 +89,7 @@ def _fidelity_blocks(found: Found) -> Iterator[ReportBlock]:
     yield ReportTable("Mean waits by class", ("class", "jobs", "real", "twin", *_DIFF_HEADS, "within 5 min"), [
         [_class_label(row), f"{row['jobs']:,}", format_duration(row["real_mean_wait_s"]), format_duration(row["twin_mean_wait_s"]),  # noqa: E501
          format_difference(row["difference_s"], "s"), format_difference_range(row["difference_interval_s"], "s"),
-         f"{row['within_tolerance']:.0%}"] for row in near["classes"]])  # fmt: skip
+         format_percent(row["within_tolerance"])] for row in near["classes"]])  # fmt: skip
     if near["use_together"] is not None:
         together = f"Real and replayed use, hour by hour, have a correlation of {near['use_together']:.2f}."
         yield ReportParagraph(together, "quiet")
@@ -135,10 +136,10 @@ def _share_blocks(found: Found) -> Iterator[ReportBlock]:
     got = [{row["account"]: row["used"] for row in each["accounts"]} if each else {} for each in made]
     by_use = sorted(twin["accounts"], key=lambda row: -max(row["used"], row["share"]))
     rows = [
-        [quote_value(row["account"]) or "none", f"{row['share']:.1%}", f"{row['due']:.1%}",
-         *(f"{each.get(row['account'], 0.0):.1%}" for each in got)] for row in by_use[:MAX_ACCOUNTS]
+        [quote_value(row["account"]) or "none", format_percent(row["share"], 1), format_percent(row["due"], 1),
+         *(format_percent(each.get(row["account"], 0.0), 1) for each in got)] for row in by_use[:MAX_ACCOUNTS]
     ]  # fmt: skip
-    apart = (f"{each['distance']:.1%}" if each else "-" for each in made)
+    apart = (format_percent(each["distance"], 1) if each else "-" for each in made)
     yield ReportHeading("Use compared with shares")
     heads = _headings_with_cases(found, "account", "share", "target in the twin", "real")
     yield ReportTable("Share of all use in the window", heads, [*rows, ["use beyond the targets", "", "", *apart]])
@@ -151,7 +152,7 @@ def _stranded_blocks(found: Found) -> Iterator[ReportBlock]:
     """
     every = [found["stranded"], *(case["stranded"] for case in found["cases"])]
     rows = [
-        [each[0]["what"], each[0]["cause"], *(f"{row['part']:.1%}" for row in each)]
+        [each[0]["what"], each[0]["cause"], *(format_percent(row["part"], 1) for row in each)]
         for each in zip(*every, strict=True)
         if any(row["part"] > 0 for row in each)
     ]

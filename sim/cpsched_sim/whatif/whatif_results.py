@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from cpsched.formatting import format_count, format_duration
+from cpsched.formatting import format_count, format_duration, format_percent
 from cpsched.metrics import ScheduleData
 from cpsched.model import NEVER
 from cpsched_sim.experiments.bootstrap_statistics import BlockBootstrap, FloatArray, finite_or_none
@@ -228,8 +228,8 @@ def summary_sentences(found: Mapping[str, Any]) -> list[str]:
         third = _best_case_sentence(found["cases"])
     if found["stranded_gpus"] is None:
         return [first, second, third]
-    shares = [f"{found['stranded_gpus']:.1%} in the twin"]
-    shares += [f"{case['stranded_gpus']:.1%} under {case['name']}" for case in found["cases"]]
+    shares = [f"{format_percent(found['stranded_gpus'], 1)} in the twin"]
+    shares += [f"{format_percent(case['stranded_gpus'], 1)} under {case['name']}" for case in found["cases"]]
     return [first, second, third, f"GPU-hours stranded, idle but useless for typical jobs: {', '.join(shares)}."]
 
 

@@ -47,7 +47,7 @@ def test_warns_if_only_recorded_jobs_wait(tmp_path):
     assert result.exit_code == 0
     (said,) = [text for text in result.stderr.splitlines() if text.startswith("warning: ")]
     assert "the mean wait is 0 s in the replay, and was 2,700 s as recorded: pool is larger than" in said
-    assert "as recorded, at most 0% of it was in use" in said
+    assert "as recorded, at most 0 % of it was in use" in said
     assert f"  {said}" in repr(simulate(path)), "in Python, too"
     result = CliRunner().invoke(app, ["compare", str(path), "--dispatcher", "easy,fcfs"])
     assert result.stderr.count("pool is larger than") == 1
@@ -85,7 +85,7 @@ def test_one_deviating_dispatcher_gives_no_warning(tmp_path):
 def test_warns_of_recorded_use_above_capacity_if_lasting(tmp_path):
     long = swf(tmp_path, a_row(1, 0, processors=4), a_row(2, 50, processors=4))
     assert recorded_schedule_of(load(long)).notes() == [
-        "as recorded: more than the 4 processors of pool were in use 33% of the time, often 8: "
+        "as recorded: more than the 4 processors of pool were in use 33 % of the time, often 8: "
         "the machine was larger, or the record is inexact"
     ]
     short = swf(tmp_path, a_row(1, 0, run=500, processors=4), a_row(2, 499, run=500, processors=4))

@@ -226,7 +226,7 @@ def test_computes_classes_of_size_and_length(tmp_path, monkeypatch):
     found = {each.kind: each for each in classify_jobs(a_window(tmp_path, lines), processors)}
     expected = {
         "size": ["1", "2 to 4", "2 to 4", "5 to 16", "5 to 16", "17 to 64", "17 to 64",
-                 "wide: 10% of the machine and more"],
+                 "wide: 10 % of the machine and more"],
         "length": ["below 10 min", "10 min to 1 h", "10 min to 1 h", "1 to 6 h", "1 to 6 h", "6 h to 1 day",
                    "6 h to 1 day", "1 day and more"],
     }  # fmt: skip
