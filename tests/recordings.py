@@ -273,7 +273,7 @@ class Replay:
         if transport == "pyslurm":
             client: Any = ReadingClient(self.module)
             return PyslurmTransport(reader=PyslurmReader(client, **how))
-        return SlurmCliTransport(reading=SlurmCliReader(**how))
+        return SlurmCliTransport(reader=SlurmCliReader(**how))
 
     def read(self, moment: Moment) -> dict[str, Any]:
         """Return the description of the observation, and at the first moment of the ended jobs in accounting."""

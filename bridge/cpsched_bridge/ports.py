@@ -496,6 +496,11 @@ class Outcome:
         """Whether the command was sent and had no effect."""
         return self.was_sent and self.result == "refused"
 
+    @property
+    def is_answered(self) -> bool:
+        """Whether the command was sent, and it is known whether it had an effect."""
+        return self.was_sent and self.result != "unknown"
+
 
 @dataclass(frozen=True, slots=True)
 class ReadinessCheck:

@@ -254,4 +254,4 @@ def _slurm(options: Options) -> Backend:
     site = SlurmSite(options.seed)
     TIME.now_s, TIME.tick = SLURM_T0, site.tick
     site.tick(SLURM_T0)
-    return SlurmBackend(SlurmCliTransport(reading=SlurmCliReader(programs=site)))
+    return SlurmBackend(SlurmCliTransport(reader=SlurmCliReader(programs=site)))

@@ -147,7 +147,7 @@ class PriorityBooster:
         wanted = [each for each in plan_boost_removal(ranks, self.book) if each.id not in self._zeroed]
         outcomes = self._send(wanted[:MAX_REMOVED_BOOSTS], recorder)
         unseen = {rank.id for rank in ranks if rank.hidden or rank.fixed}
-        answered = {outcome.job_id for outcome in outcomes if outcome.result == "done" or outcome.is_refusal}
+        answered = {outcome.job_id for outcome in outcomes if outcome.is_answered}
         self._zeroed |= answered & unseen
         self._clean = all(each.id in self._zeroed for each in wanted)
 

@@ -143,7 +143,7 @@ def _remove_orphaned_pins(backend: Backend, ledger: Ledger) -> list[str]:
     outcomes = _send_command(backend.unpin, ledger.list_orphaned_pins())
     done = [entry for o in outcomes if o.result == "done" and (entry := ledger.get(o.job_id)) is not None]
     unwritten = _record_transitions(ledger, [make_unpinned_transition(entry, entry.since_s) for entry in done])
-    left = [(ledger.get_job_name(o.job_id), o.detail) for o in outcomes if o.result != "done" and not o.is_refusal]
+    left = [(ledger.get_job_name(o.job_id), o.detail) for o in outcomes if not o.is_answered]
     return unwritten + [f"job {name} may still have the bridge's node list: {detail}" for name, detail in left]
 
 

@@ -137,8 +137,7 @@ def compare(
     )
     from cpsched_sim.file_io import format_csv, require_writable_folder, write_csv
     from cpsched_sim.recorded_schedule import recorded_schedule_of
-    from cpsched_sim.report import charts as report
-    from cpsched_sim.report.charts import PLOT_FILES
+    from cpsched_sim.report import charts
     from cpsched_sim.result_files import check_comparison_is_new
     from cpsched_sim.site.fairness import site_policy_metrics
     from cpsched_sim.site.policy_file import load_site_policy_file
@@ -146,10 +145,10 @@ def compare(
     from cpsched_sim.workloads.workload_loader import apply_site_policy
 
     if out is not None and resume:  # plots of the earlier rows would not match the longer table
-        plots = plots or any((out / name).exists() for name in PLOT_FILES)
+        plots = plots or any((out / name).exists() for name in charts.PLOT_FILES)
     if plots:
         require(out is not None, "--plots", plots, "requires --out DIR")
-        report.require_matplotlib()
+        charts.require_matplotlib()
     require(not resume or out is not None, "--resume", resume, "requires --out DIR")
     formats = {"--json": running.as_json, "--csv": as_csv, "--markdown": as_markdown}
     require(
@@ -171,7 +170,7 @@ def compare(
         if out is not None:
             require_writable_folder(out)
         if out is not None and not resume:
-            check_comparison_is_new(out, ("compare.csv", *PLOT_FILES))
+            check_comparison_is_new(out, ("compare.csv", *charts.PLOT_FILES))
         workload = part.load(patient.reset)
     if site is not None:
         workload = apply_site_policy(workload, site)
@@ -224,7 +223,7 @@ def compare(
     if out is not None:
         steps.append(partial(write_csv, out / "compare.csv", comparison.comparison_table_rows(rows, baselines, more)))
     if out is not None and plots and not interrupted:
-        steps.append(partial(report.write_comparison_plots, rows, out, more, title))
+        steps.append(partial(charts.write_comparison_plots, rows, out, more, title))
     for warning in comparison.comparison_warnings(really, rows):
         print_message("warning", warning)
     for row in rows:

@@ -67,14 +67,14 @@ class SlurmCliTransport:
         deadline_s: float = 10.0,
         history_deadline_s: float = 60.0,
         why: str = "",
-        reading: SlurmCliReader | None = None,
+        reader: SlurmCliReader | None = None,
         budget: SlurmRpcTokenBucket | None = None,
     ) -> None:
         self.why = why
         """The reason for choosing this transport."""
         self._deadline_s = deadline_s
         self._budget = budget or SlurmRpcTokenBucket()
-        self._reading = reading or SlurmCliReader(deadline_s, history_deadline_s, budget=self._budget)
+        self.reader = reader or SlurmCliReader(deadline_s, history_deadline_s, budget=self._budget)
         self._plugin = SubmitPluginCapability()
 
     @property
@@ -89,11 +89,11 @@ class SlurmCliTransport:
     @property
     def reading_s(self) -> float:
         """Return the wall time of the last reading in seconds."""
-        return self._reading.reading_s
+        return self.reader.reading_s
 
     def read_config(self) -> SlurmConfig:
         """Return the controller's configuration."""
-        return self._reading.read_config()
+        return self.reader.read_config()
 
     def gather_doctor_facts(self) -> Record:
         """Return the facts that the doctor checks.
@@ -107,14 +107,14 @@ class SlurmCliTransport:
         - `rate_limit`: slurmctld's limit on this user's calls, as returned by `make_rate_limit_facts`.
         - `clients`, `pyslurm`, `node_versions`: installed versions; `pyslurm` is empty if pyslurm is not used.
         """
-        return self._reading.gather_doctor_facts()
+        return self.reader.gather_doctor_facts()
 
     def read(self) -> SlurmRecords:
         """Return one reading of the cluster, with jobs read before nodes.
 
         A job that starts in between is then already subtracted from the free amounts.
         """
-        return self._reading.read()
+        return self.reader.read()
 
     def read_accounting(self, since_s: int) -> Sequence[SlurmJob]:
         """Return the jobs that ended after `since_s`, from the accounting database.
@@ -122,7 +122,7 @@ class SlurmCliTransport:
         `since_s` is in Unix seconds. Raise `BackendTimeout` if the jobs have not arrived in time. A later call may then
         return them.
         """
-        return self._reading.read_accounting(since_s)
+        return self.reader.read_accounting(since_s)
 
     def send(self, kind: OrderKind, orders: Sequence[JobOrder], epoch: int = 0) -> list[Outcome]:
         """Execute the orders, and return one outcome per order in the same sequence.
@@ -149,7 +149,7 @@ class SlurmCliTransport:
                 raise refusal(str(error)) from error
 
     def _make_actions(self, session: ScontrolSession, epoch: int) -> ScontrolJobActions:
-        return ScontrolJobActions(self._reading, session, self._plugin, epoch)
+        return ScontrolJobActions(self.reader, session, self._plugin, epoch)
 
     def acquire_lease(self, text: str, expected: str | None) -> bool:
         """Replace the lease reservation's text, and return whether that succeeded.
@@ -208,4 +208,4 @@ class SlurmCliTransport:
 
     def close(self) -> None:
         """Close connections and processes, without changing any job."""
-        self._reading.close()
+        self.reader.close()

@@ -67,12 +67,12 @@ class ScontrolJobActions:
 
     def __init__(
         self,
-        reading: SlurmCliReader,
+        reader: SlurmCliReader,
         session: ScontrolSession,
         plugin: SubmitPluginCapability | None = None,
         epoch: int = 0,
     ) -> None:
-        self._reading = reading
+        self._reader = reader
         self._session = session
         self._plugin = plugin or SubmitPluginCapability()
         self._fence = f":{epoch}" if epoch else ""
@@ -86,7 +86,7 @@ class ScontrolJobActions:
     def has_submit_plugin(self) -> bool:
         """Return whether the submit plugin is loaded."""
         self._guarded = has_lua_submit_plugin(
-            call_or_raise_controller_error(self._reading.read_config).job_submit_plugins
+            call_or_raise_controller_error(self._reader.read_config).job_submit_plugins
         )
         return self._guarded
 
@@ -95,7 +95,7 @@ class ScontrolJobActions:
 
         The result may include other jobs. Jobs that slurmctld has purged are missing.
         """
-        return call_or_raise_controller_error(lambda: self._reading.read_jobs(numbers))
+        return call_or_raise_controller_error(lambda: self._reader.read_jobs(numbers))
 
     def read_job(self, number: int) -> SlurmJob:
         """Return a newly read record of one job.

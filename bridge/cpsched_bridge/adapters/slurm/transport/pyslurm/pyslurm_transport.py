@@ -51,6 +51,7 @@ class PyslurmTransport(SlurmCliTransport):
 
     name = "pyslurm"
     starts_in_one_change = True
+    reader: PyslurmReader
 
     def __init__(
         self,
@@ -61,10 +62,10 @@ class PyslurmTransport(SlurmCliTransport):
         budget: SlurmRpcTokenBucket | None = None,
     ) -> None:
         budget = budget or SlurmRpcTokenBucket()
-        self.reader = reader or PyslurmReader(
+        reader = reader or PyslurmReader(
             PyslurmClient(), deadline_s=deadline_s, history_deadline_s=history_deadline_s, budget=budget
         )
-        super().__init__(deadline_s, history_deadline_s, why, self.reader, budget)
+        super().__init__(deadline_s, history_deadline_s, why, reader, budget)
 
     @property
     @override
@@ -101,6 +102,7 @@ class PyslurmJobActions(ScontrolJobActions):
     """
 
     alone_below = COMMANDS_PER_READING  # reading all jobs costs as much as ten single readings
+    _reader: PyslurmReader
 
     def __init__(
         self,
@@ -111,7 +113,7 @@ class PyslurmJobActions(ScontrolJobActions):
         epoch: int = 0,
     ) -> None:
         super().__init__(reader, session, plugin, epoch)
-        self._reader, self._deadline_s = reader, deadline_s
+        self._deadline_s = deadline_s
         self._over = ""
 
     @override

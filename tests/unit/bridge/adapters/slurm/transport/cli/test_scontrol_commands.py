@@ -65,7 +65,7 @@ class Commands:
 
     def __init__(self, jobs: Jobs) -> None:
         reader: Any = jobs
-        self._executor = SlurmCliTransport(ENOUGH_S, reading=reader)
+        self._executor = SlurmCliTransport(ENOUGH_S, reader=reader)
 
     def send(self, kind: OrderKind, orders: Sequence[JobOrder], epoch: int = 0) -> list[Reply]:
         outcomes = self._executor.send(kind, orders, epoch)
