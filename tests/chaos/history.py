@@ -91,7 +91,7 @@ def _insert(
 
 def beset(history: History) -> History:
     """Return the same world with an additional user whose jobs never start."""
-    return _insert(history, "beset", ("submit in vain", BESET))
+    return _insert(history, "beset", ("submit job that never starts", BESET))
 
 
 def leaving(history: History) -> History:

@@ -106,10 +106,10 @@ class Site(FakeCluster):
         """Return the time on the cluster's clock."""
         return self.now_s + self.clock_off_s
 
-    def arrive(self, job: Job, run_s: int, vain: str = "") -> None:
+    def arrive(self, job: Job, run_s: int, stubborn: str = "") -> None:
         hold = Hold.PLUGIN if self.plugin else Hold.NONE
-        self.jobs[job.id] = SiteJob(replace(job, priority=10), hold, run_s=run_s, stubborn=vain)
-        self.note(f"job {job.id} is submitted{', in vain: ' if vain else ''}{vain}")
+        self.jobs[job.id] = SiteJob(replace(job, priority=10), hold, run_s=run_s, stubborn=stubborn)
+        self.note(f"job {job.id} is submitted{', and never starts: ' if stubborn else ''}{stubborn}")
 
     def which(self, number: int, fits: Callable[[SiteJob], bool]) -> SiteJob | None:
         """Return one of the matching jobs, selected by any number."""

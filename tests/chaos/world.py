@@ -184,15 +184,15 @@ class World:
             facts["qos"] = ("high", "low")[step.b // 3 % 3 > 0]
         self._arrive(a_job(self._next_id, units, per_unit, walltime_s, **facts), rng.randrange(1, walltime_s + 1))
 
-    def _submit_in_vain(self, step: Step) -> None:
+    def _submit_job_that_never_starts(self, step: Step) -> None:
         rng = random.Random(step.a)
         units, walltime_s = rng.randrange(1, 17), 5 + rng.randrange(6)
         job = a_job(self._next_id, units, 1, walltime_s, submit_s=self.site.shown_s, user="mallory")
         self._arrive(job, walltime_s, ("silent", "shut out", "refused")[step.b % 3])
         self.counts["without result"] += 1
 
-    def _arrive(self, job: Job, run_s: int, vain: str = "") -> None:
-        self.site.arrive(job, run_s, vain)
+    def _arrive(self, job: Job, run_s: int, stubborn: str = "") -> None:
+        self.site.arrive(job, run_s, stubborn)
         self._arrived.add(job.id)
         self._next_id += 1
 

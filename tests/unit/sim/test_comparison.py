@@ -149,13 +149,13 @@ def test_rejects_unknown_baseline_before_running():
 
 def test_combinations_run_in_processes_and_keep_order(four_jobs):
     """A failed combination does not affect the others."""
-    specs = [ReplaySpec(PolicySpec(name)) for name in ("fcfs", "nobody", "easy")]
-    told = []
-    rows = compare_in_processes(SharedComparisonInputs(four_jobs), specs, 2, lambda *done: told.append(done))
-    assert [row.name for row in rows] == ["fcfs/walltime", "nobody/walltime", "easy/walltime"]
+    specs = [ReplaySpec(PolicySpec(name)) for name in ("fcfs", "unknown", "easy")]
+    reports = []
+    rows = compare_in_processes(SharedComparisonInputs(four_jobs), specs, 2, lambda *done: reports.append(done))
+    assert [row.name for row in rows] == ["fcfs/walltime", "unknown/walltime", "easy/walltime"]
     assert [row.summary["mean_wait_s"] for row in rows[::2]] == [(99 + 98 + 97) / 4, (99 + 19) / 4]
-    assert "unknown dispatcher 'nobody'" in rows[1].error
-    assert told[-1] == (3.0, 3)
+    assert "unknown dispatcher 'unknown'" in rows[1].error
+    assert reports[-1] == (3.0, 3)
 
 
 def test_killed_process_does_not_affect_others(four_jobs, mocker):

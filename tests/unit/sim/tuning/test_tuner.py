@@ -190,13 +190,13 @@ def test_trial_is_stored_with_all_its_sums(cut):
 
 def test_replays_in_processes_are_equal_and_cached(cut, tmp_path):
     windows = cut.all[:2]
-    trials = [tuner.SettingTrial(PolicySpec("easy"), windows), tuner.SettingTrial(PolicySpec("nobody"), windows)]
-    kept, told = CaseStore(tmp_path, TRIAL_FORMAT), []
-    easy, nobody = SettingTrialRunner(2, kept)(trials, told.append)
+    trials = [tuner.SettingTrial(PolicySpec("easy"), windows), tuner.SettingTrial(PolicySpec("unknown"), windows)]
+    kept, reports = CaseStore(tmp_path, TRIAL_FORMAT), []
+    easy, failure = SettingTrialRunner(2, kept)(trials, reports.append)
     assert easy == [replay_window_sums(PolicySpec("easy"), window) for window in windows]
-    assert "nobody" in nobody
-    assert (told[-1], kept.found) == (4.0, 0)
-    assert SettingTrialRunner(2, kept)(trials[:1], told.append) == [easy]
+    assert "unknown" in failure
+    assert (reports[-1], kept.found) == (4.0, 0)
+    assert SettingTrialRunner(2, kept)(trials[:1], reports.append) == [easy]
     assert kept.found == 2
 
 

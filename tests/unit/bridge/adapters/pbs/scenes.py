@@ -70,7 +70,7 @@ class Site:
     """Both ends of the backend: its readings and its commands."""
 
     seen: Printed = field(default_factory=recorded)
-    told: list[tuple[str, ...]] = field(default_factory=list)
+    sent: list[tuple[str, ...]] = field(default_factory=list)
     left: list[str] = field(default_factory=list)
     """What becomes of the queue of the left jobs, which is closed while starts are sent, and what is sent meanwhile."""
     scheduling: int = 0
@@ -121,7 +121,7 @@ class Site:
         return {}
 
     def _tell(self, *words: str) -> None:
-        self.told.append(words)
+        self.sent.append(words)
         if words[0] in self.fails:
             raise self.fails[words[0]]
 

@@ -77,7 +77,7 @@ def test_start_names_each_chunk_and_fits_free_resources() -> None:
     places: dict[int, list[tuple[str, int]]] = {2: [("vm[0]", 1)], 0: [("vm[0]", 1)], 12: [("vm[1]", 1), ("vm[2]", 1)]}
     outcomes = backend.start([order(seen, number, *nodes) for number, nodes in places.items()])
     assert [each.result for each in outcomes] == ["done", "refused", "done"]
-    assert site.told == [
+    assert site.sent == [
         ("run", "2.vm", "(vm[0]:ncpus=2)+(vm[0]:ncpus=1:mem=100mb)+(vm[0]:ncpus=1:mem=100mb)"),
         ("run", "12.vm", "(vm[1]:ncpus=1)+(vm[2]:ncpus=1)"),
     ]
@@ -102,13 +102,13 @@ def test_refuses_start_after_change_since_decision(kind: str, name: str, change:
     orders = [order(backend.observe(), 0, ("vm[0]", 1))]
     getattr(site.seen, kind)[name].update(change)
     (outcome,) = backend.start(orders)
-    assert (outcome.result, why in outcome.detail, site.told) == ("refused", True, [])
+    assert (outcome.result, why in outcome.detail, site.sent) == ("refused", True, [])
 
 
 def test_refuses_start_on_ineligible_vnode() -> None:
     site = Site()
     assert "may not run on" in start(site.backend(), 17).detail
-    assert not site.told
+    assert not site.sent
 
 
 def test_sends_no_start_after_unanswered_batch(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,7 +118,7 @@ def test_sends_no_start_after_unanswered_batch(monkeypatch: pytest.MonkeyPatch) 
     seen = backend.observe()
     outcomes = backend.start([order(seen, 0, ("vm[0]", 1)), order(seen, 10, ("vm[2]", 1))])
     assert [(each.result, each.code) for each in outcomes] == [("unknown", ""), ("refused", "not_sent")]
-    assert len(site.told) == 1
+    assert len(site.sent) == 1
 
 
 @pytest.mark.parametrize(
@@ -142,7 +142,7 @@ def test_closes_left_queue_and_waits_for_idle_scheduler_to_start(left_queue: str
 def test_sends_no_start_while_scheduler_is_busy(site: Site, why: str) -> None:
     outcome = start(site.backend(starting_s=0.2))
     assert (outcome.detail, outcome.code) == (f"not sent: {why}", "not_sent")
-    assert (site.told, site.left[0], site.left[-2:]) == ([], "closed", ["open", "look"])
+    assert (site.sent, site.left[0], site.left[-2:]) == ([], "closed", ["open", "look"])
 
 
 def test_opens_left_queue_closed_by_dead_bridge() -> None:
@@ -188,16 +188,16 @@ def test_adoption_closes_queue_once_and_pause_opens_it() -> None:
     backend = site.backend()
     assert {each.hold for each in backend.observe().pending} == {Hold.NONE, Hold.USER}
     assert [each.result for each in backend.hold(undo_orders(0, 2, 4, 999))] == ["done", "done", "refused", "refused"]
-    assert site.told == [("started", "managed", "False")]
+    assert site.sent == [("started", "managed", "False")]
     backend.observe()
     assert list(backend.reopen_queues()) == []
-    assert site.told[1:] == [("started", "managed", "True"), ("look",)]
+    assert site.sent[1:] == [("started", "managed", "True"), ("look",)]
     assert list(backend.reopen_queues()) == []
-    assert len(site.told) == 3, "nothing is left to open"
+    assert len(site.sent) == 3, "nothing is left to open"
 
 
 @pytest.mark.parametrize(
-    ("scheduling", "fails", "told"),
+    ("scheduling", "fails", "sent"),
     [
         ("True", {}, [("started", "managed", "True"), ("look",)]),
         ("False", {}, [("started", "managed", "True")]),
@@ -205,11 +205,11 @@ def test_adoption_closes_queue_once_and_pause_opens_it() -> None:
     ],
 )
 def test_triggers_cycle_of_server_with_scheduling(
-    scheduling: str, fails: dict[str, BackendError], told: list[tuple[str, ...]]
+    scheduling: str, fails: dict[str, BackendError], sent: list[tuple[str, ...]]
 ) -> None:
     site = Site(fails=fails)
     site.seen.server["scheduling"] = scheduling
-    assert (list(site.backend().reopen_queues()), site.told) == ([], told)
+    assert (list(site.backend().reopen_queues()), site.sent) == ([], sent)
 
 
 def test_leaves_queue_opened_by_operator_to_pbs_until_closed() -> None:
@@ -223,17 +223,17 @@ def test_leaves_queue_opened_by_operator_to_pbs_until_closed() -> None:
     assert "queue managed was opened by another actor" in seen.notes[0]
     site.seen.queues["managed"]["started"] = "False"
     assert Hold.PLUGIN in {each.hold for each in backend.observe().pending}
-    assert not site.told
+    assert not site.sent
 
 
 def test_release_moves_job_or_whole_array_out_of_closed_queue() -> None:
     site = Site()
     backend = site.backend()
     assert [each.result for each in backend.release(undo_orders(1, 2 << 41 | 3, 3 << 41 | 3))] == ["done"] * 3
-    assert site.told == [("move", "1.vm", "leftq"), ("move", "3[].vm", "leftq")]
+    assert site.sent == [("move", "1.vm", "leftq"), ("move", "3[].vm", "leftq")]
     site.seen.queues["managed"]["started"] = "True"
     assert backend.release(undo_orders(0))[0].result == "done"
-    assert len(site.told) == 2
+    assert len(site.sent) == 2
     site.seen.queues["managed"]["started"] = "False"
     assert "left_queue" in site.backend(left_queue="").release(undo_orders(0))[0].detail
 
@@ -245,12 +245,12 @@ def test_releases_jobs_by_recent_reading_of_this_cycle(monkeypatch: pytest.Monke
     backend.observe()
     site.seen = replace(site.seen, queues={})
     assert [each.result for each in backend.release(undo_orders(1))] == ["done"]
-    assert site.told == [("move", "1.vm", "leftq")]
+    assert site.sent == [("move", "1.vm", "leftq")]
 
     site.seen = recorded()
     assert list(backend.reopen_queues()) == []
     assert [each.result for each in backend.release(undo_orders(1))] == ["done"]
-    assert site.told[1:] == [("started", "managed", "True"), ("look",)]
+    assert site.sent[1:] == [("started", "managed", "True"), ("look",)]
 
     backend.observe()
     monkeypatch.setattr(pbs_backend, "MAX_READING_AGE_S", -1.0)
@@ -282,7 +282,7 @@ def test_moves_no_job_out_of_queue_that_may_be_open(fails: BackendError, result:
     backend.observe()
     assert "may still be closed" in next(iter(backend.reopen_queues()))
     assert backend.release(undo_orders(1))[0].result == result
-    assert [words[0] for words in site.told].count("move") == moved
+    assert [words[0] for words in site.sent].count("move") == moved
     backend.observe()
     later = backend.release(undo_orders(1))[0].result
     assert later == "done", "a bridge in control releases jobs of a queue that stays closed"
@@ -294,13 +294,13 @@ def test_stopping_bridge_opens_queues_without_pending_jobs(ledger: Ledger) -> No
     backend = site.backend()
     assert isinstance(backend, QueueGate)
     assert release_all_jobs(backend, ledger, "the bridge stops") == []
-    assert site.told == [("started", "managed", "True"), ("look",)]
+    assert site.sent == [("started", "managed", "True"), ("look",)]
 
 
 def test_stopping_bridge_leaves_queues_closed_for_other_bridge(ledger: Ledger) -> None:
     site = Site()
     assert release_all_jobs(site.backend(), ledger, "the bridge stops", lambda _: True) == []
-    assert site.told == []
+    assert site.sent == []
 
 
 def test_reports_queue_that_cannot_be_opened(ledger: Ledger) -> None:
@@ -308,7 +308,7 @@ def test_reports_queue_that_cannot_be_opened(ledger: Ledger) -> None:
     assert any(
         "may still be closed: Unauthorized" in each for each in release_all_jobs(site.backend(), ledger, "stops")
     )
-    assert ("look",) not in site.told
+    assert ("look",) not in site.sent
 
 
 def test_vanished_running_job_has_ended() -> None:

@@ -26,8 +26,8 @@ def a_site(formula: str = FORMULA, **points: int) -> Site:
     return site
 
 
-def told(site: Site) -> list[tuple[str, ...]]:
-    return [each[1:] for each in site.told if each[0] == "points"]
+def sent(site: Site) -> list[tuple[str, ...]]:
+    return [each[1:] for each in site.sent if each[0] == "points"]
 
 
 def ranks(site: Site) -> dict[str, QueueRank]:
@@ -80,7 +80,7 @@ def test_job_with_non_text_state_is_not_pending() -> None:
 def test_ignores_and_keeps_invalid_points() -> None:
     site = a_site()
     site.wishes("0.vm")["cpsched_boost"] = "many"
-    assert ("0" in ranks(site), boosted(site, BoostCommand(0, 5)), told(site)) == (False, ["refused"], [])
+    assert ("0" in ranks(site), boosted(site, BoostCommand(0, 5)), sent(site)) == (False, ["refused"], [])
 
 
 def test_ranks_job_of_other_queue_while_it_has_points() -> None:
@@ -95,7 +95,7 @@ def test_ranks_and_boosts_array_with_started_subjobs() -> None:
     site = a_site()
     site.seen.jobs["3[].vm"]["job_state"] = "B"
     assert ("3[]" in ranks(site), boosted(site, BoostCommand(3, 8))) == (True, ["done"])
-    assert told(site) == [("cpsched_boost", "8", "3[].vm")]
+    assert sent(site) == [("cpsched_boost", "8", "3[].vm")]
 
 
 @pytest.mark.parametrize(
@@ -106,7 +106,7 @@ def test_points_missing_in_formula_are_fixed_but_removable(formula: str | dict[s
     site.seen.server |= {"job_sort_formula": formula}
     assert all(each.fixed for each in ranks(site).values())
     assert boosted(site, BoostCommand(0, 0, (5,))) == ["done"]
-    assert told(site) == [("cpsched_boost", "0", "0.vm")]
+    assert sent(site) == [("cpsched_boost", "0", "0.vm")]
 
 
 def test_uses_scheduler_formula_unless_schedulers_differ() -> None:
@@ -127,7 +127,7 @@ def test_sets_equal_points_in_one_command_and_keeps_foreign_ones() -> None:
         (0, "done"), (2, "done"), (10, "refused"), (11, "done"), (3, "done"), (99, "refused"),
     ]  # fmt: skip
     assert outcomes[2].detail == "cpsched_boost=99 was set by another actor"
-    assert told(site) == [("cpsched_boost", "20", "0.vm", "2.vm"), ("cpsched_boost", "8", "3[].vm")]
+    assert sent(site) == [("cpsched_boost", "20", "0.vm", "2.vm"), ("cpsched_boost", "8", "3[].vm")]
 
 
 def test_refuses_boost_of_running_job_but_accepts_removal() -> None:
@@ -135,7 +135,7 @@ def test_refuses_boost_of_running_job_but_accepts_removal() -> None:
     site.seen.jobs["0.vm"] |= {"job_state": "R", "substate": "42"}
     assert boosted(site, BoostCommand(0, 5, (3,))) == ["refused"]
     assert boosted(site, BoostCommand(0, 0, (3,)), BoostCommand(99, 0, (3,))) == ["done", "done"]
-    assert told(site) == []
+    assert sent(site) == []
 
 
 def test_sends_no_points_after_unanswered_command() -> None:
@@ -143,7 +143,7 @@ def test_sends_no_points_after_unanswered_command() -> None:
     site.fails = {"points": BackendTimeout("no answer")}
     outcomes = site.backend().set_boosts([BoostCommand(0, 5), BoostCommand(2, 6)])
     assert [(each.result, each.code) for each in outcomes] == [("unknown", ""), ("refused", "not_sent")]
-    assert len(told(site)) == 1
+    assert len(sent(site)) == 1
 
 
 def test_refused_job_does_not_prevent_boosts_of_others() -> None:
@@ -151,7 +151,7 @@ def test_refused_job_does_not_prevent_boosts_of_others() -> None:
     site.refuses = {"0.vm"}
     commands = BoostCommand(0, 5), BoostCommand(2, 5), BoostCommand(10, 6)
     assert boosted(site, *commands) == ["refused", "done", "done"]
-    assert [each[2:] for each in told(site)] == [("0.vm", "2.vm"), ("0.vm",), ("2.vm",), ("10.vm",)]
+    assert [each[2:] for each in sent(site)] == [("0.vm", "2.vm"), ("0.vm",), ("2.vm",), ("10.vm",)]
 
 
 def test_splits_boosts_into_batches_of_maximum_size() -> None:
@@ -162,7 +162,7 @@ def test_splits_boosts_into_batches_of_maximum_size() -> None:
     assert [(each.job_id, each.result) for each in outcomes] == [(number, "done") for number in numbers]
     names = [f"{number}.vm" for number in numbers]
     parts = names[:MAX_BATCH], names[MAX_BATCH : 2 * MAX_BATCH], names[2 * MAX_BATCH :]
-    assert [each[2:] for each in told(site)] == [tuple(part) for part in parts]
+    assert [each[2:] for each in sent(site)] == [tuple(part) for part in parts]
 
 
 def test_boost_commands_respect_remaining_time(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,17 +12,17 @@ class Programs:
     """Notes what it is to run."""
 
     def __init__(self) -> None:
-        self.told: list[list[str]] = []
+        self.sent: list[list[str]] = []
 
     def run_command(self, command: Sequence[str], within_s: float | None = None) -> None:
-        self.told.append(list(command))
+        self.sent.append(list(command))
 
     def run_commands(self, commands: Sequence[Sequence[str]], within_s: float | None = None) -> list[None]:
-        self.told += map(list, commands)
+        self.sent += map(list, commands)
         return [None] * len(commands)
 
     def run_directives(self, directives: Sequence[str]) -> str:
-        self.told.append(list(directives))
+        self.sent.append(list(directives))
         return "Server vm\n    scheduling = True\n"
 
 
@@ -43,7 +43,7 @@ class Programs:
 def test_sends_exact_command(tell: Callable[[PbsCommands], None], command: list[str]) -> None:
     programs = Programs()
     tell(PbsCommands(programs))  # type: ignore[arg-type]
-    assert programs.told == [command]
+    assert programs.sent == [command]
 
 
 @pytest.mark.parametrize(
@@ -63,7 +63,7 @@ def test_refuses_argument_of_several_words(tell: Callable[[PbsCommands], None]) 
     programs = Programs()
     with pytest.raises(CommandRefused, match=r": contains characters that cannot be sent to PBS$"):
         tell(PbsCommands(programs))  # type: ignore[arg-type]
-    assert programs.told == []
+    assert programs.sent == []
 
 
 def test_refuses_each_job_whose_start_is_not_one_command() -> None:
@@ -71,4 +71,4 @@ def test_refuses_each_job_whose_start_is_not_one_command() -> None:
     starts = {"7.vm; qdel 8": "(v0:ncpus=2)", "7.vm": "(v0:ncpus=2) -x", "8.vm": "(v0:ncpus=2)"}
     errors = PbsCommands(programs).run_jobs(starts, 5.0)  # type: ignore[arg-type]
     assert {job for job, error in errors.items() if error is not None} == {"7.vm; qdel 8", "7.vm"}
-    assert programs.told == [["qrun", "-H", "(v0:ncpus=2)", "8.vm"]]
+    assert programs.sent == [["qrun", "-H", "(v0:ncpus=2)", "8.vm"]]

@@ -110,7 +110,7 @@ def test_names_at_most_a_few_of_many_nodes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("facts", "told"),
+    ("facts", "problem"),
     [
         ({"required_nodes": "n[1-2]"}, None),
         ({"excluded_nodes": "n[3-4]"}, None),
@@ -121,8 +121,8 @@ def test_names_at_most_a_few_of_many_nodes() -> None:
         ({"excluded_nodes": "m1", "state": "RUNNING"}, None),
     ],
 )
-def test_reports_pending_jobs_with_unknown_nodes(facts: dict[str, Any], told: str | None) -> None:
-    expected = {} if told is None else {"node lists": f"unknown nodes: job 7 of alice {told}"}
+def test_reports_pending_jobs_with_unknown_nodes(facts: dict[str, Any], problem: str | None) -> None:
+    expected = {} if problem is None else {"node lists": f"unknown nodes: job 7 of alice {problem}"}
     assert failing(Scene().only("first").with_job("first", id=7, **facts)) == expected
 
 

@@ -116,7 +116,7 @@ def started(site: Site, label: str, change: Callable[[], object] = list) -> tupl
     job = next(each.job for each in backend.observe().pending if each.label == label)
     change()
     (outcome,) = backend.start([StartOrder(job, (("vm[0]", 1),))])
-    return outcome.result, outcome.code, site.told
+    return outcome.result, outcome.code, site.sent
 
 
 RUN = ("run", STF, "(vm[0]:ncpus=1)")
@@ -143,8 +143,8 @@ def test_writes_walltime_before_start(
 def test_writes_no_walltime_of_other_or_unlimited_job() -> None:
     plain, unlimited = Site(), Site()
     del unlimited.wishes(STF)["max_walltime"]
-    for result, code, told in (started(plain, "0"), started(unlimited, "19")):
-        assert (result, code, [words[0] for words in told]) == ("done", "", ["run"])
+    for result, code, sent in (started(plain, "0"), started(unlimited, "19")):
+        assert (result, code, [words[0] for words in sent]) == ("done", "", ["run"])
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_sends_no_start_after_unanswered_walltime() -> None:
     jobs = {each.label: each.job for each in backend.observe().pending}
     outcomes = backend.start([StartOrder(jobs["19"], (("vm[0]", 1),)), StartOrder(jobs["0"], (("vm[1]", 1),))])
     assert [(each.detail, each.code) for each in outcomes] == [("not sent: no answer", "not_sent")] * 2
-    assert [words[0] for words in site.told] == ["walltime"]
+    assert [words[0] for words in site.sent] == ["walltime"]
 
 
 def test_refuses_start_of_job_moved_to_another_managed_queue() -> None:
@@ -178,7 +178,7 @@ def test_refuses_start_of_job_moved_to_another_managed_queue() -> None:
     job = next(each.job for each in backend.observe().pending if each.label == "0")
     site.seen.jobs["0.vm"]["queue"] = "second"
     assert backend.start([StartOrder(job, (("vm[0]", 1),))])[0].result == "refused"
-    assert not site.told
+    assert not site.sent
 
 
 def test_running_job_has_current_walltime() -> None:
